@@ -1,0 +1,1 @@
+"""Plain torch networks: they know no Ray."""

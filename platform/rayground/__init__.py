@@ -1,0 +1,1 @@
+"""Rayground: reinforcement-learning experiments on Ray RLlib."""

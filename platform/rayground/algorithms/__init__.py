@@ -1,0 +1,1 @@
+"""RLlib algorithms that sample, store and learn in arrays."""

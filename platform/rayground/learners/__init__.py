@@ -1,0 +1,1 @@
+"""Learners without bookkeeping per minibatch, and their losses as pure functions."""

@@ -1,0 +1,1 @@
+"""What a run leaves: written once here, read back through the same code."""

@@ -1,0 +1,1 @@
+"""Rollouts: the contract of arrays, and the runner that fills it."""

@@ -1,0 +1,61 @@
+"""The contract of arrays between rollouts, replay and learner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(slots=True)
+class EpisodeRecord:
+    """What is kept of one finished episode.
+
+    Attributes:
+        episode_return: Undiscounted sum of rewards.
+        length: Number of env steps.
+        custom: The numbers that callbacks put into ``episode.custom_data``, by name.
+    """
+
+    episode_return: float
+    length: int
+    custom: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Rollout:
+    """T vector steps of the N sub-environments of one runner, time first.
+
+    Sub-environments reset themselves one step after an episode's last step (Gymnasium's NEXT_STEP autoreset), so
+    row ``t`` after a last step holds no transition: ``valid[t]`` is False, ``obs[t]`` is the final observation of
+    the old episode and ``obs[t + 1]`` the first of the new one. Wherever ``valid`` is True,
+    ``(obs[t], actions[t], rewards[t], obs[t + 1], terminated[t], truncated[t])`` is one transition.
+
+    Attributes:
+        obs: ``[T + 1, N, ...]`` observations.
+        actions: ``[T, N, ...]`` actions, as given to the environment.
+        rewards: ``[T, N]`` float32 rewards.
+        terminated: ``[T, N]`` bool: the task ended, nothing follows.
+        truncated: ``[T, N]`` bool: the episode was cut (time limit), its value goes on.
+        valid: ``[T, N]`` bool: the row is a transition.
+        extras: What the policy computed beside the actions, each ``[T, N, ...]``.
+        episodes: The episodes that ended within these T steps.
+        runner: Index of the runner: 0 in this process, 1 and up remote.
+        fresh: The environments were reset right before ``obs[0]``: it does not continue an earlier fragment.
+    """
+
+    obs: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    valid: np.ndarray
+    extras: dict[str, np.ndarray] = field(default_factory=dict)
+    episodes: list[EpisodeRecord] = field(default_factory=list)
+    runner: int = 0
+    fresh: bool = False
+
+    @property
+    def num_env_steps(self) -> int:
+        """The number of transitions: rows in which an environment reset itself do not count."""
+        return int(np.count_nonzero(self.valid))

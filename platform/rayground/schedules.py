@@ -1,0 +1,117 @@
+"""Schedules: numbers that change with the env steps handed out so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from rayground.errors import InputError
+
+
+@runtime_checkable
+class Schedule(Protocol):
+    """A number as a function of env steps."""
+
+    def __call__(self, env_steps: int) -> float:
+        """Returns the value at ``env_steps``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same value for ever."""
+
+    value: float
+
+    def __call__(self, env_steps: int) -> float:
+        """Returns the value."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class Piecewise:
+    """Linear between ``(env_steps, value)`` points, constant outside of them."""
+
+    points: tuple[tuple[int, float], ...]
+
+    def __call__(self, env_steps: int) -> float:
+        """Returns the value at ``env_steps``."""
+        steps, values = zip(*self.points, strict=True)
+        return float(np.interp(env_steps, steps, values))
+
+
+@dataclass(frozen=True)
+class Step:
+    """Multiplied by ``factor`` every ``every`` env steps."""
+
+    initial: float
+    factor: float
+    every: int
+
+    def __call__(self, env_steps: int) -> float:
+        """Returns the value at ``env_steps``."""
+        return self.initial * self.factor ** (env_steps // self.every)
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """Falls smoothly by ``factor`` every ``every`` env steps, never below ``final``."""
+
+    initial: float
+    factor: float
+    every: int
+    final: float = 0.0
+
+    def __call__(self, env_steps: int) -> float:
+        """Returns the value at ``env_steps``."""
+        return max(self.final, self.initial * self.factor ** (env_steps / self.every))
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Half a cosine from ``initial`` to ``final`` over ``over`` env steps (Loshchilov and Hutter, 2017)."""
+
+    initial: float
+    over: int
+    final: float = 0.0
+
+    def __call__(self, env_steps: int) -> float:
+        """Returns the value at ``env_steps``."""
+        share = min(env_steps / self.over, 1.0)
+        return self.final + 0.5 * (self.initial - self.final) * (1.0 + math.cos(math.pi * share))
+
+
+def as_schedule(value: Any, name: str = "value") -> Schedule:
+    """Turns a number, RLlib's ``[[env_steps, value], ...]`` or a schedule into a schedule.
+
+    Args:
+        value: What the user wrote.
+        name: What the user knows it as, for the error.
+
+    Raises:
+        InputError: If it is none of these, or the points do not start at 0 or do not ascend.
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return Constant(float(value))
+    if isinstance(value, Schedule) and not isinstance(value, type):
+        return value
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return _piecewise(value, name)
+    raise InputError(
+        f"{name}: expected a number, [[env_steps, value], ...] or a schedule of rayground.schedules, got {value!r}"
+    )
+
+
+def _piecewise(value: Sequence[Any], name: str) -> Piecewise:
+    try:
+        points = tuple((int(step), float(y)) for step, y in value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: expected [[env_steps, value], ...], got {value!r}") from None
+    steps = [step for step, _ in points]
+    if not points or steps[0] != 0 or any(a >= b for a, b in zip(steps, steps[1:], strict=False)):
+        raise InputError(f"{name}: expected points that start at env step 0 and ascend, got {value!r}")
+    return Piecewise(points)
