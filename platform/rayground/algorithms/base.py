@@ -1,0 +1,254 @@
+"""What all our algorithms share: sampling in arrays, headline metrics, evaluation, complete checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.callbacks.utils import make_callback
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
+
+from rayground import checks
+from rayground.algorithms import state
+from rayground.algorithms.config import ArrayConfig
+from rayground.algorithms.headline import EpisodeWindow
+from rayground.errors import InputError, closest
+from rayground.policies import TrainedPolicy
+from rayground.rollouts.environments import make_single_env
+from rayground.rollouts.group import EnvironmentCrash, RunnerGroup
+from rayground.rollouts.rollout import Rollout
+from rayground.rollouts.runner import ArrayEnvRunner
+from rayground.rollouts.failures import RunnerFailure
+from rayground.seeding import seed_everything, seed_for
+
+logger = logging.getLogger("rayground")
+
+
+class ArrayAlgorithm(Algorithm):
+    """An RLlib Algorithm whose ``training_step`` is one iteration over arrays.
+
+    A subclass writes ``training_step``, ``metrics_of_iteration`` and what it adds to a checkpoint.
+
+    Attributes:
+        env_steps: Env steps taken so far.
+        episodes: The finished episodes, and the window that headline metrics are over.
+    """
+
+    changeable: ClassVar[tuple[str, ...]] = ("lr", "grad_clip")
+    """Settings that may change while training; see :meth:`change_setting`."""
+
+    def setup(self, config: ArrayConfig) -> None:
+        """Checks the environment, then builds runners and learner.
+
+        Raises:
+            InputError: If environment or module break their contract.
+        """
+        checks.check_env(lambda: make_single_env(config), str(config.env))
+        self.env_steps = 0
+        self.episodes = EpisodeWindow(config.metrics_num_episodes_for_smoothing)
+        self.changes: dict[str, Any] = {}
+        self.pinned: frozenset[str] = frozenset()
+        self._reset_next = True
+        self._eval_runner: ArrayEnvRunner | None = None
+        super().setup(config)
+        self.runners = RunnerGroup(self.env_runner_group, self.config)
+        self.learner = self.learner_group._learner
+        checks.check_module(self.learner.policy_module, self.observation_space, self.action_space)
+        self.sync_weights()
+        seed_everything(self.seed_for("driver"))
+
+    def _setup_logdir(self) -> None:
+        """RLlib would leave an empty folder in ``~/ray_results``; what a run leaves is written elsewhere."""
+        self._logdir = self._storage.trial_working_directory if self._storage else tempfile.gettempdir()
+
+    @property
+    def observation_space(self) -> gym.Space:
+        """The space of one observation."""
+        return self.learner.policy_module.observation_space
+
+    @property
+    def action_space(self) -> gym.Space:
+        """The space of one action."""
+        return self.learner.policy_module.action_space
+
+    def seed_for(self, *path: str | int) -> int:
+        """A seed of its own for each part, derived from the run's."""
+        return seed_for(self.config.seed, *path)
+
+    def sample(self, num_steps: int) -> list[Rollout]:
+        """Takes ``num_steps`` vector steps with every runner and counts them."""
+        rollouts = self.runners.sample(num_steps, self.env_steps, reset=self._reset_next)
+        self._reset_next = False
+        for rollout in rollouts:
+            self.env_steps += rollout.num_env_steps
+            self.episodes.extend(rollout.episodes)
+        return rollouts
+
+    def first_lane(self, rollout: Rollout) -> int:
+        """The replay lane of a rollout's first sub-environment."""
+        return max(0, rollout.runner - 1) * self.config.num_envs_per_env_runner
+
+    def sync_weights(self) -> None:
+        """Gives the learner's weights to the runners."""
+        self.runners.set_weights(self.learner.module_arrays())
+
+    def log_iteration(self) -> None:
+        """Tells RLlib's MetricsLogger what its users look for under RLlib's own names."""
+        if self.config.callbacks_class or self.config.callbacks_on_episode_end:
+            self.metrics.aggregate(self.runners.get_metrics(), key=ENV_RUNNER_RESULTS)
+        taken = self.env_steps - self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
+        self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), taken, reduce="lifetime_sum")
+        for name, value in self.episodes.headline().items():
+            if name.startswith("episode_") and value is not None:
+                self.metrics.log_value((ENV_RUNNER_RESULTS, name), value, window=1)
+
+    def metrics_of_iteration(self) -> dict[str, Any]:
+        """What the algorithm adds to an iteration's metrics."""
+        return {}
+
+    def step(self) -> dict[str, Any]:
+        """RLlib's iteration; the result's ``headline`` holds our metrics."""
+        result = super().step()
+        result["headline"] = {"env_steps": self.env_steps} | self.episodes.headline() | self.metrics_of_iteration()
+        return result
+
+    def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
+        """Plays exactly ``evaluation_duration`` greedy episodes, from the same starts each time.
+
+        Returns:
+            ``env_runners/episode_return_mean`` and friends, in RLlib's nesting.
+
+        Raises:
+            EnvironmentCrash: If the environment raised.
+        """
+        hooks = {"algorithm": self, "metrics_logger": self.metrics}
+        make_callback("on_evaluate_start", self.callbacks, self.config.callbacks_on_evaluate_start, kwargs=hooks)
+        records = self.evaluation_runner.evaluate(
+            self.config.evaluation_duration,
+            seed=self.seed_for("evaluation"),
+            weights=self.learner.module_arrays(),
+            timeout_s=self.config.evaluation_sample_timeout_s,
+        )
+        if isinstance(records, RunnerFailure):
+            raise EnvironmentCrash(records)
+        window = EpisodeWindow(len(records))
+        window.extend(records)
+        headline = {key: value for key, value in window.headline().items() if key.startswith(("episode_", "custom/"))}
+        results = {ENV_RUNNER_RESULTS: headline | {"num_episodes": len(records)}}
+        make_callback(
+            "on_evaluate_end",
+            self.callbacks,
+            self.config.callbacks_on_evaluate_end,
+            kwargs=hooks | {"evaluation_metrics": results},
+        )
+        return results
+
+    @property
+    def evaluation_runner(self) -> ArrayEnvRunner:
+        """The runner with the evaluation environments, made when first needed."""
+        if self.eval_env_runner_group is not None:
+            return self.eval_env_runner_group.local_env_runner
+        if self._eval_runner is None:
+            self._eval_runner = ArrayEnvRunner(config=self.evaluation_config, worker_index=0, num_workers=0)
+        return self._eval_runner
+
+    def change_setting(self, key: str, value: Any) -> None:
+        """Changes a setting while training; the change is kept in checkpoints.
+
+        Raises:
+            InputError: If ``key`` cannot change while training.
+        """
+        if key not in self.changeable:
+            raise InputError(
+                f"{key!r} cannot change while training{closest(key, self.changeable)}; "
+                f"{', '.join(self.changeable)} can"
+            )
+        logger.info("env step %d: %s changes from %r to %r", self.env_steps, key, getattr(self.config, key), value)
+        self.changes[key] = value
+        config = self.config.copy(copy_frozen=False)
+        setattr(config, key, value)
+        config.freeze()
+        self.config = config
+        self.apply_settings()
+
+    def apply_settings(self) -> None:
+        """Takes over a setting that has changed."""
+        self.learner.use_settings(self.config)
+
+    def get_policy(self, policy_id: str = DEFAULT_MODULE_ID) -> TrainedPolicy:
+        """The policy being trained: its weights are the learner's, not a runner's copy.
+
+        Raises:
+            InputError: If there is no module of that name.
+        """
+        if policy_id != DEFAULT_MODULE_ID:
+            raise InputError(f"no policy {policy_id!r}; there is {DEFAULT_MODULE_ID!r}")
+        return TrainedPolicy(self.learner.policy_module, on_change=self.sync_weights)
+
+    def compute_single_action(self, observation: Any, *, explore: bool = False, **_: Any) -> Any:
+        """The policy's action for one observation, greedy unless ``explore``."""
+        return self.get_policy().compute_single_action(observation, explore=explore)
+
+    def save(self, checkpoint_dir: str | Path | None = None) -> Any:
+        """Writes a complete checkpoint; relative paths and ``~`` are fine.
+
+        The environments start new episodes afterwards, so that a resumed run goes exactly the same way.
+
+        Args:
+            checkpoint_dir: A folder that does not exist yet or is empty; None makes a temporary one.
+
+        Returns:
+            RLlib's result object; its ``checkpoint.path`` is the folder.
+        """
+        return super().save(None if checkpoint_dir is None else str(Path(checkpoint_dir).expanduser().absolute()))
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Writes everything that a run needs to go on; called by :meth:`save`."""
+        state.save(self, Path(checkpoint_dir))
+        self._reset_next = True
+
+    def restore(self, checkpoint: Any) -> None:
+        """Restores a checkpoint of :meth:`save`: its result object, or a path (relative and ``~`` are fine).
+
+        Raises:
+            CheckpointError: If the path holds no whole checkpoint, or one that does not fit this algorithm.
+        """
+        if isinstance(checkpoint, str | Path):
+            self.load_checkpoint(str(checkpoint))
+        else:
+            super().restore(checkpoint)
+
+    def load_checkpoint(self, checkpoint_dir: str) -> None:
+        """Reads what :meth:`save_checkpoint` wrote; called by :meth:`restore`."""
+        state.load(self, Path(checkpoint_dir))
+        self._reset_next = True
+        self.sync_weights()
+        make_callback(
+            "on_checkpoint_loaded", self.callbacks, self.config.callbacks_on_checkpoint_loaded, kwargs={"algorithm": self}
+        )
+
+    @classmethod
+    def from_checkpoint(cls, path: str | Path, **_: Any) -> ArrayAlgorithm:
+        """Builds the algorithm that a checkpoint was made with, and restores it."""
+        algorithm = state.read_config(Path(path)).build_algo()
+        algorithm.restore(path)
+        return algorithm
+
+    def extra_state(self) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+        """What the algorithm adds to a checkpoint: JSON, and groups of arrays by name."""
+        return {}, {}
+
+    def load_extra_state(self, extra: dict[str, Any], checkpoint: Any) -> None:
+        """Restores what :meth:`extra_state` gave."""
+
+    def cleanup(self) -> None:
+        """Closes environments and ends runners."""
+        super().cleanup()
+        if self._eval_runner is not None:
+            self._eval_runner.stop()

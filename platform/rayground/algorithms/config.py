@@ -1,0 +1,164 @@
+"""What the configs of all our algorithms share: nothing is ignored, nothing is misspelt in silence."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, ClassVar
+
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+
+from rayground.errors import InputError, closest
+from rayground.learners.optimizers import parse_optimizer
+from rayground.rollouts.episodes import overrides
+from rayground.rollouts.runner import ArrayEnvRunner
+from rayground.schedules import as_schedule
+
+SUPPORTED = frozenset(
+    """
+    env env_config observation_space action_space gym_env_vectorize_mode action_mask_key disable_env_checking
+    num_env_runners num_envs_per_env_runner num_cpus_per_env_runner custom_resources_per_env_runner
+    num_cpus_for_main_process rollout_fragment_length sample_timeout_s explore create_local_env_runner
+    restart_failed_env_runners restart_failed_sub_environments max_num_env_runner_restarts env_runner_cls
+    gamma lr grad_clip grad_clip_by optimizer train_batch_size model_config
+    callbacks_class callbacks_on_algorithm_init callbacks_on_train_result callbacks_on_evaluate_start
+    callbacks_on_evaluate_end callbacks_on_checkpoint_loaded callbacks_on_environment_created
+    callbacks_on_episode_start callbacks_on_episode_end
+    evaluation_interval evaluation_duration evaluation_config evaluation_sample_timeout_s
+    min_sample_timesteps_per_iteration metrics_num_episodes_for_smoothing seed log_level log_sys_usage
+    algo_class in_evaluation
+    """.split()
+)
+"""Settings that every algorithm of ours obeys; each adds its own. Others must keep their default value."""
+
+_HINTS = {
+    "num_learners": "leave it at 0: the learner runs in the main process",
+    "evaluation_num_env_runners": "leave it at 0: evaluation runs in the main process",
+    "evaluation_duration_unit": "evaluation counts episodes",
+    "callbacks_on_episode_step": "put what you need into on_episode_end: the episode there holds every step",
+    "callbacks_on_sample_end": "use on_episode_end or on_train_result",
+    "adam_epsilon": "use optimizer={'type': 'adam', 'eps': ...}",
+    "noisy": "use epsilon",
+    "num_atoms": "only expected values are learned",
+    "training_intensity": "use replay_ratio, the number of updates per env step",
+    "replay_buffer_config": "use replay=SlottedReplay(...)",
+    "batch_mode": "rollouts are always cut at rollout_fragment_length",
+    "exploration_config": "use epsilon",
+}
+
+
+class ArrayConfig(AlgorithmConfig):
+    """Base of our configs: RLlib's builder, with the array runner, and an error for every setting without effect."""
+
+    supported: ClassVar[frozenset[str]] = SUPPORTED
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class)
+        self.env_runner_cls = ArrayEnvRunner
+        self.num_env_runners = 0
+        self.optimizer: Any = "adam"
+        self.restart_failed_env_runners = True
+        self.max_num_env_runner_restarts = 3
+        self.evaluation_duration = 10
+        self.log_sys_usage = False
+        self.log_level = "ERROR"
+
+    def training(self, *, optimizer: str | Mapping[str, Any] | None = None, **kwargs: Any) -> ArrayConfig:
+        """RLlib's ``training()`` with an optimizer that counts.
+
+        Args:
+            optimizer: ``"adam"``, ``"rmsprop"``, ``"sgd"``, or ``{"type": "rmsprop", "alpha": 0.95}`` with torch's
+                argument names.
+            **kwargs: RLlib's settings; ``lr`` also takes a schedule of ``rayground.schedules``.
+
+        Raises:
+            InputError: For a setting that does not exist; the closest right one is named.
+        """
+        if optimizer is not None:
+            self.optimizer = optimizer
+        for key in kwargs:
+            if key not in _known(type(self)) and key not in ("train_batch_size_per_learner", "learner_class"):
+                raise InputError(f"training(): no setting {key!r}{closest(key, _known(type(self)))}")
+        super().training(**kwargs)
+        return self
+
+    def update_from_dict(self, config_dict: Mapping[str, Any]) -> ArrayConfig:
+        """RLlib's ``update_from_dict()``, without its silence about names that do not exist.
+
+        Raises:
+            InputError: For such a name.
+        """
+        for key in config_dict:
+            if key not in _known(type(self)) and self._translate_special_keys(key, warn_deprecated=False) == key:
+                raise InputError(f"no setting {key!r} in {type(self).__name__}{closest(key, _known(type(self)))}")
+        super().update_from_dict(dict(config_dict))
+        return self
+
+    def validate(self) -> None:
+        """Checks everything that can be checked without an environment.
+
+        Raises:
+            InputError: For the first setting that is unknown, unsupported or out of range.
+        """
+        if self.seed is None:
+            self.seed = secrets.randbits(31)
+        for key in vars(self):
+            if key not in _known(type(self)):
+                raise InputError(f"no setting {key!r} in {type(self).__name__}{closest(key, _known(type(self)))}")
+        if not self.in_evaluation:
+            self._check_supported()
+            self._check_callbacks()
+        parse_optimizer(self.optimizer)
+        try:
+            super().validate()
+        except InputError:
+            raise
+        except ValueError as error:
+            raise InputError(str(error).split("\nTo suppress")[0].replace("\n", " ")) from None
+
+    def _validate_new_api_stack_settings(self) -> None:
+        """RLlib knows piecewise learning rates only, so it gets to see ours as the number they start with."""
+        lr, self.lr = self.lr, as_schedule(self.lr, "lr")(0)
+        try:
+            super()._validate_new_api_stack_settings()
+        finally:
+            self.lr = lr
+
+    def _check_supported(self) -> None:
+        defaults = _defaults(type(self))
+        for key, value in vars(self).items():
+            if key in self.supported or key.startswith("_") or _same(value, defaults[key]):
+                continue
+            hint = f": {_HINTS[key]}" if key in _HINTS else f"; its default is {defaults[key]!r}"
+            raise InputError(f"{key}={value!r} is not supported by {self.algo_class.__name__}{hint}")
+        for key in ("_env_to_module_connector", "_module_to_env_connector", "_learner_connector"):
+            if getattr(self, key) is not None:
+                raise InputError(
+                    f"{key[1:]} is not supported by {self.algo_class.__name__}: "
+                    "observations go to the module as arrays; put the conversion into an environment wrapper or the net"
+                )
+
+    def _check_callbacks(self) -> None:
+        for hook in ("on_episode_created", "on_episode_step", "on_sample_end"):
+            if overrides(self, hook):
+                raise InputError(
+                    f"{hook} is not supported: environments are stepped as arrays; "
+                    "use on_episode_start or on_episode_end, where the episode holds every step"
+                )
+
+
+@cache
+def _defaults(config_class: type[ArrayConfig]) -> dict[str, Any]:
+    return vars(config_class())
+
+
+def _known(config_class: type[ArrayConfig]) -> frozenset[str]:
+    return frozenset(_defaults(config_class))
+
+
+def _same(a: Any, b: Any) -> bool:
+    try:
+        return bool(a is b or a == b)
+    except ValueError:
+        return False

@@ -1,0 +1,192 @@
+"""DQN: double Q-learning from a slotted replay buffer."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from ray.rllib.algorithms.dqn import DQNConfig as RLlibDQNConfig
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+from custom_models import q_module
+from rayground.algorithms.base import ArrayAlgorithm
+from rayground.algorithms.config import SUPPORTED, ArrayConfig
+from rayground.budget import check_memory
+from rayground.errors import InputError, closest
+from rayground.learners.dqn import DQNLearner
+from rayground.replay import SlottedReplay
+from rayground.replay.ratio import UpdateClock
+from rayground.schedules import as_schedule
+
+MAX_UPDATES_AT_ONCE = 64
+"""Minibatches drawn in one call: more gains nothing, and priorities are at most that many updates old."""
+
+
+class DQNConfig(ArrayConfig, RLlibDQNConfig):
+    """RLlib's DQNConfig, with a replay buffer that is a value and a replay ratio that is kept exactly.
+
+    ``n_step``, ``double_q``, ``dueling``, ``epsilon``, ``tau``, ``target_network_update_freq`` (env steps),
+    ``td_error_loss_fn``, ``num_steps_sampled_before_learning_starts`` and the rest mean what they mean in RLlib.
+    """
+
+    supported = SUPPORTED | frozenset(
+        """
+        replay replay_ratio epsilon n_step double_q dueling td_error_loss_fn tau target_network_update_freq
+        num_steps_sampled_before_learning_starts store_buffer_in_checkpoints
+        """.split()
+    )
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class or DQN)
+        self.replay = SlottedReplay()
+        self.replay_ratio = 1.0
+        self.store_buffer_in_checkpoints = True
+
+    def training(
+        self, *, replay: SlottedReplay | None = None, replay_ratio: float | None = None, **kwargs: Any
+    ) -> DQNConfig:
+        """RLlib's ``training()`` for DQN, and:
+
+        Args:
+            replay: What the replay buffer is to be.
+            replay_ratio: Updates (gradient steps on one minibatch) per env step.
+            **kwargs: RLlib's settings.
+        """
+        if replay is not None:
+            self.replay = replay
+        if replay_ratio is not None:
+            self.replay_ratio = replay_ratio
+        super().training(**kwargs)
+        return self
+
+    def validate(self) -> None:
+        """Checks DQN's own settings after those that all algorithms share."""
+        super().validate()
+        as_schedule(self.epsilon, "epsilon")
+        if not isinstance(self.replay, SlottedReplay):
+            raise InputError(f"replay: expected SlottedReplay(capacity=...), got {self.replay!r}")
+        for key in ("replay_ratio", "tau", "target_network_update_freq", "train_batch_size", "n_step"):
+            value = getattr(self, key)
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
+                raise InputError(f"{key}: expected a number above 0, got {value!r}")
+        if self.num_steps_sampled_before_learning_starts < 1:
+            raise InputError("num_steps_sampled_before_learning_starts: expected at least 1 env step")
+
+    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
+        """Vector steps between two updates of the policy; "auto" is 1, whatever ``n_step`` is."""
+        return 1 if self.rollout_fragment_length == "auto" else self.rollout_fragment_length
+
+    def get_default_rl_module_spec(self) -> RLModuleSpec:
+        """The MLP that ``dueling`` and ``model_config`` (``fcnet_hiddens``, ``fcnet_activation``) describe."""
+        own = {"fcnet_hiddens": [256], "fcnet_activation": "relu"} | self._model_config_of_user()
+        make = q_module.dueling_mlp if self.dueling else q_module.plain_mlp
+        return make(hidden=own["fcnet_hiddens"], activation=own["fcnet_activation"])
+
+    def get_default_learner_class(self) -> type[DQNLearner]:
+        """Our lean learner."""
+        return DQNLearner
+
+    def _model_config_of_user(self) -> dict[str, Any]:
+        given = self._model_config
+        if dataclasses.is_dataclass(given):
+            usual = dataclasses.asdict(type(given)())
+            given = {key: value for key, value in dataclasses.asdict(given).items() if value != usual[key]}
+        known = ("fcnet_hiddens", "fcnet_activation")
+        for key in given:
+            if key not in known:
+                raise InputError(
+                    f"model_config: {key!r} is not supported{closest(key, known)}; "
+                    "known are fcnet_hiddens and fcnet_activation, or give rl_module_spec"
+                )
+        return dict(given)
+
+
+class DQN(ArrayAlgorithm):
+    """Deep Q-network (Mnih et al. 2015, https://doi.org/10.1038/nature14236): act, store, learn."""
+
+    changeable = ("lr", "grad_clip", "tau", "target_network_update_freq", "replay_ratio")
+
+    @classmethod
+    def get_default_config(cls) -> DQNConfig:
+        """The config class that belongs to this algorithm."""
+        return DQNConfig()
+
+    def setup(self, config: DQNConfig) -> None:
+        """Builds runners and learner (RLlib), the replay buffer, and the clock of the updates."""
+        super().setup(config)
+        check_memory(
+            config.replay.num_bytes(self.observation_space, self.action_space),
+            f"a replay buffer of {config.replay.capacity:,} transitions",
+        )
+        self.replay = config.replay.build(
+            self.observation_space,
+            self.action_space,
+            num_lanes=self.runners.num_envs,
+            n_step=config.n_step,
+            gamma=config.gamma,
+            seed=self.seed_for("replay"),
+        )
+        self.updates = UpdateClock(config.replay_ratio, config.num_steps_sampled_before_learning_starts)
+        self._beta = as_schedule(config.replay.beta, "replay.beta")
+        self._epsilon = as_schedule(config.epsilon, "epsilon")
+        self._learned: list[tuple[int, dict[str, float]]] = []
+
+    def training_step(self) -> None:
+        """One iteration: act, store, learn, until ``min_sample_timesteps_per_iteration`` env steps were taken."""
+        goal = self.env_steps + max(1, self.config.min_sample_timesteps_per_iteration or 0)
+        while self.env_steps < goal:
+            for rollout in self.sample(self.config.get_rollout_fragment_length()):
+                self.replay.add(rollout, first_lane=self.first_lane(rollout))
+            self.learn()
+        self.log_iteration()
+
+    def learn(self) -> None:
+        """Does the updates that are due."""
+        due = self.updates.due(self.env_steps)
+        while due > 0:
+            count = min(due, MAX_UPDATES_AT_ONCE)
+            batch = self.replay.sample(
+                self.config.total_train_batch_size, num_batches=count, beta=self._beta(self.env_steps)
+            )
+            td_errors, means = self.learner.learn(batch, self.updates.next(count))
+            self.replay.update_priorities(batch.indices, td_errors)
+            self._learned.append((count, means))
+            due -= count
+            self.sync_weights()
+
+    def metrics_of_iteration(self) -> dict[str, float]:
+        """Learner, exploration and replay, as ``docs/metrics.md`` explains them."""
+        row = {
+            "learner/updates": self.updates.updates,
+            "learner/target_updates": self.learner.num_target_updates,
+            "learner/lr": self.learner.learning_rate(self.env_steps),
+            "explore/epsilon": self._epsilon(self.env_steps),
+        }
+        counts = np.array([count for count, _ in self._learned])
+        for name in self._learned[0][1] if self._learned else ():
+            values = np.array([means[name] for _, means in self._learned])
+            row[f"learner/{name}"] = float(np.average(values, weights=counts))
+        self._learned.clear()
+        return row | {f"replay/{name}": value for name, value in self.replay.metrics().items()}
+
+    def apply_settings(self) -> None:
+        """Takes over a setting that has changed."""
+        super().apply_settings()
+        self.updates.change(self.config.replay_ratio, self.env_steps)
+
+    def extra_state(self) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+        """Replay contents and update counters."""
+        state = {"updates": self.updates.get_state(), "num_target_updates": self.learner.num_target_updates}
+        if not self.config.store_buffer_in_checkpoints:
+            return state, {}
+        replay_state, replay_arrays = self.replay.get_state()
+        return state | {"replay": replay_state}, {"replay": replay_arrays}
+
+    def load_extra_state(self, state: dict[str, Any], checkpoint: Any) -> None:
+        """Restores what :meth:`extra_state` gave; a changed replay ratio holds from here on."""
+        self.updates = UpdateClock(**state["updates"])
+        self.updates.change(self.config.replay_ratio, self.env_steps)
+        self.learner.num_target_updates = state["num_target_updates"]
+        if "replay" in state:
+            self.replay.set_state(state["replay"], checkpoint.arrays("replay"))

@@ -1,0 +1,86 @@
+"""What a checkpoint of an algorithm holds, and how it comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rayground import checkpoints
+from rayground.errors import CheckpointError
+from rayground.seeding import get_rng_state, set_rng_state
+
+if TYPE_CHECKING:
+    from rayground.algorithms.base import ArrayAlgorithm
+    from rayground.algorithms.config import ArrayConfig
+
+CONFIG = "config.pkl"
+
+
+def save(algorithm: ArrayAlgorithm, folder: Path) -> None:
+    """Writes weights, optimizer, counters, episode window, random generators, callbacks and the algorithm's own."""
+    extra, extra_arrays = algorithm.extra_state()
+    rng, rng_arrays = get_rng_state()
+    checkpoints.save_checkpoint(
+        folder,
+        state={
+            "algorithm": type(algorithm).__name__,
+            "env_steps": algorithm.env_steps,
+            "iteration": algorithm._iteration,
+            "time_total_s": algorithm._time_total,
+            "episodes": algorithm.episodes.get_state(),
+            "changes": algorithm.changes,
+            "callbacks": [_callback_state(callback) for callback in algorithm.callbacks],
+            "rng": rng,
+            "extra": extra,
+        },
+        arrays={
+            "module": algorithm.learner.module_arrays(),
+            "optimizer": algorithm.learner.optimizer_arrays(),
+            "rng": rng_arrays,
+        }
+        | extra_arrays,
+        blobs={CONFIG: checkpoints.dump_pickle(algorithm.config.copy(copy_frozen=False))},
+    )
+
+
+def load(algorithm: ArrayAlgorithm, folder: Path) -> None:
+    """Puts a checkpoint into a built algorithm, also one that has trained already.
+
+    Settings that training had changed stay changed, unless ``algorithm.pinned`` names them.
+
+    Raises:
+        CheckpointError: If the folder holds no whole checkpoint, or one of another algorithm or model.
+    """
+    checkpoint = checkpoints.load_checkpoint(folder)
+    state = checkpoint.state
+    if state["algorithm"] != type(algorithm).__name__:
+        raise CheckpointError(f"{folder}: a checkpoint of {state['algorithm']}, not of {type(algorithm).__name__}")
+    algorithm.learner.load_module_arrays(checkpoint.arrays("module"))
+    algorithm.learner.load_optimizer_arrays(checkpoint.arrays("optimizer"))
+    algorithm.env_steps = state["env_steps"]
+    algorithm._iteration, algorithm._time_total = state["iteration"], state["time_total_s"]
+    algorithm.episodes.set_state(state["episodes"])
+    for key, value in state["changes"].items():
+        if key not in algorithm.pinned:
+            algorithm.change_setting(key, value)
+    for callback, callback_state in zip(algorithm.callbacks, state["callbacks"], strict=False):
+        if callback_state is not None:
+            callback.set_state(callback_state)
+    algorithm.load_extra_state(state["extra"], checkpoint)
+    set_rng_state((state["rng"], checkpoint.arrays("rng")))
+
+
+def read_config(folder: Path) -> ArrayConfig:
+    """The config that a checkpoint was made with.
+
+    It is a pickle, and loading one can run code: load checkpoints from people you trust. (An exported policy
+    holds none.)
+
+    Raises:
+        CheckpointError: If a class in it cannot be imported; the class is named.
+    """
+    return checkpoints.load_pickle(checkpoints.load_checkpoint(folder).blob(CONFIG), folder)
+
+
+def _callback_state(callback: Any) -> dict[str, Any] | None:
+    return callback.get_state() if hasattr(callback, "get_state") else None

@@ -1,0 +1,58 @@
+"""Losses as pure functions of tensors. Suffixes: B batch, A actions; ``q_tm1`` is for the observation acted on,
+``q_t`` for the one reached n steps later."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+
+Tensor = torch.Tensor
+LossKind = Literal["huber", "mse"]
+
+
+def q_learning_target(
+    reward_B: Tensor, discount_B: Tensor, target_q_t_BA: Tensor, online_q_t_BA: Tensor | None = None
+) -> Tensor:
+    """The n-step target ``r + discount * Q_target(s_t, argmax_a Q(s_t, a))``.
+
+    With ``online_q_t_BA`` the online network picks the action and the target network values it (double
+    Q-learning, van Hasselt et al. 2016, https://arxiv.org/abs/1509.06461); without, the target network does both.
+
+    Args:
+        reward_B: ``[B]`` discounted sums of the n rewards.
+        discount_B: ``[B]`` gamma**n, 0 where the episode terminated within the n steps.
+        target_q_t_BA: ``[B, A]`` target network's values; -inf where an action is masked.
+        online_q_t_BA: ``[B, A]`` online network's values, or None.
+
+    Returns:
+        ``[B]`` targets, without gradient.
+    """
+    with torch.no_grad():
+        chooser_BA = target_q_t_BA if online_q_t_BA is None else online_q_t_BA
+        action_B1 = chooser_BA.argmax(dim=1, keepdim=True)
+        value_B = target_q_t_BA.gather(1, action_B1).squeeze(1)
+        # A state in which every action is masked has no value; 0 * -inf would make it NaN.
+        return reward_B + discount_B * torch.nan_to_num(value_B, nan=torch.nan, neginf=0.0)
+
+
+def td_loss(
+    q_tm1_BA: Tensor, action_B: Tensor, target_B: Tensor, weight_B: Tensor, kind: LossKind = "huber"
+) -> tuple[Tensor, Tensor]:
+    """Weighted mean of the Huber (delta 1) or squared TD error of the actions taken.
+
+    Args:
+        q_tm1_BA: ``[B, A]`` online network's values.
+        action_B: ``[B]`` int64 actions taken.
+        target_B: ``[B]`` targets.
+        weight_B: ``[B]`` importance weights of prioritized replay (ones when uniform).
+        kind: ``"huber"`` or ``"mse"``.
+
+    Returns:
+        The loss (scalar) and the TD errors ``Q - target`` (``[B]``, without gradient).
+    """
+    q_tm1_B = q_tm1_BA.gather(1, action_B.unsqueeze(1)).squeeze(1)
+    loss_fn = F.huber_loss if kind == "huber" else F.mse_loss
+    loss = (weight_B * loss_fn(q_tm1_B, target_B, reduction="none")).mean()
+    return loss, (q_tm1_B - target_B).detach()

@@ -1,0 +1,120 @@
+"""All runners of an algorithm as one: asked in step, read in order, replaced when they die."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
+
+from rayground.errors import RunError
+from rayground.rollouts.failures import RunnerFailure
+from rayground.rollouts.rollout import Rollout
+from rayground.rollouts.runner import ArrayEnvRunner, Weights
+
+logger = logging.getLogger("rayground")
+
+
+class EnvironmentCrash(RunError):
+    """An environment (or a callback on a runner) raised; carries its own traceback."""
+
+    def __init__(self, failure: RunnerFailure) -> None:
+        super().__init__(f"the environment of runner {failure.runner} failed: {failure.error}")
+        self.traceback = failure.traceback
+
+
+class RunnerGroup:
+    """The local runner, or the remote ones: whichever hold environments."""
+
+    def __init__(self, group: EnvRunnerGroup, config: AlgorithmConfig) -> None:
+        self._group, self._config = group, config
+        self._weights: Any = None
+        self._stale: set[int] = set()
+        self.restarts = 0
+
+    @property
+    def local(self) -> ArrayEnvRunner | None:
+        """The runner in this process, if it is the one that samples."""
+        return self._group.local_env_runner if self._config.num_env_runners == 0 else None
+
+    @property
+    def num_envs(self) -> int:
+        """Sub-environments of all runners together: the lanes that a replay buffer needs."""
+        return max(1, self._config.num_env_runners) * self._config.num_envs_per_env_runner
+
+    def set_weights(self, weights: Weights) -> None:
+        """Hands parameters (by name) to all runners: to the local one at once, to others with their next call."""
+        if self.local is not None:
+            self.local.load_weights(weights)
+        else:
+            self._weights = ray.put(weights)
+            self._stale = set(self._actors())
+
+    def sample(self, num_steps: int, env_steps: int, *, reset: bool = False) -> list[Rollout]:
+        """Takes ``num_steps`` vector steps with each runner.
+
+        Args:
+            num_steps: Vector steps per runner.
+            env_steps: Env steps handed out so far, by all runners together.
+            reset: Whether the environments start anew first.
+
+        Returns:
+            One rollout per runner, by index; a runner that has just died and is being restarted is left out.
+
+        Raises:
+            EnvironmentCrash: If an environment raised.
+            RunError: If a runner is gone for good or does not answer within ``sample_timeout_s``.
+        """
+        call: dict[str, Any] = {"num_steps": num_steps, "env_steps": env_steps, "reset": reset}
+        if self.local is not None:
+            return [_checked(self.local.sample_arrays(**call))]
+        futures = {
+            index: actor.sample_arrays.remote(weights=self._weights if index in self._stale else None, **call)
+            for index, actor in sorted(self._actors().items())
+        }
+        rollouts = []
+        for index, future in futures.items():
+            result = self._result(index, future)
+            if result is not None:
+                self._stale.discard(index)
+                rollouts.append(_checked(result))
+        return rollouts
+
+    def get_metrics(self) -> list[dict[str, Any]]:
+        """What callbacks on the runners logged with RLlib's MetricsLogger since the last call."""
+        if self.local is not None:
+            return [self.local.get_metrics()]
+        futures = {index: actor.get_metrics.remote() for index, actor in sorted(self._actors().items())}
+        return [found for index, future in futures.items() if (found := self._result(index, future)) is not None]
+
+    def _actors(self) -> dict[int, Any]:
+        return self._group._worker_manager.actors()
+
+    def _result(self, index: int, future: Any) -> Any:
+        try:
+            return ray.get(future, timeout=self._config.sample_timeout_s)
+        except GetTimeoutError:
+            raise RunError(
+                f"runner {index} did not answer within {self._config.sample_timeout_s:g} s; "
+                "raise sample_timeout_s if its environments are that slow"
+            ) from None
+        except RayActorError as error:
+            if self.restarts >= self._max_restarts:
+                raise RunError(f"runner {index} died ({error.error_msg.splitlines()[0]})") from None
+            self.restarts += 1
+            self._stale.add(index)
+            logger.warning("runner %d died; restart %d of at most %d", index, self.restarts, self._max_restarts)
+            return None
+
+    @property
+    def _max_restarts(self) -> int:
+        return self._config.max_num_env_runner_restarts if self._config.restart_failed_env_runners else 0
+
+
+def _checked(result: Rollout | RunnerFailure) -> Rollout:
+    if isinstance(result, RunnerFailure):
+        raise EnvironmentCrash(result)
+    return result
