@@ -1,0 +1,65 @@
+"""Checks of what a net is built from, shared by the nets."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+from torch import nn
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "leaky_relu": nn.LeakyReLU,
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
+
+
+def activation_class(name: str) -> type[nn.Module]:
+    """Returns the module class of an activation.
+
+    Raises:
+        ValueError: If there is none of that name.
+    """
+    if name in ACTIVATIONS:
+        return ACTIVATIONS[name]
+    near = difflib.get_close_matches(str(name), ACTIVATIONS, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"activation: expected one of {', '.join(ACTIVATIONS)}, got {name!r}{hint}")
+
+
+def layer_size(value: Any, argument: str) -> int:
+    """Returns ``value`` if it can be the number of units of a layer.
+
+    Raises:
+        ValueError: If it is no positive int.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{argument}: expected a positive int, got {value!r}")
+    return value
+
+
+def layer_sizes(values: Any, argument: str) -> tuple[int, ...]:
+    """Returns ``values`` as the numbers of units of successive layers.
+
+    Raises:
+        ValueError: If they are no sequence of positive ints.
+    """
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise ValueError(f"{argument}: expected a sequence of positive ints such as (256,), got {values!r}")
+    return tuple(layer_size(value, f"{argument}[{i}]") for i, value in enumerate(values))
+
+
+def num_discrete_actions(action_space: gym.Space) -> int:
+    """Returns A, the number of actions of a Discrete space.
+
+    Raises:
+        ValueError: If the space is not Discrete, or does not start at 0: the action is the index of the largest Q.
+    """
+    if not isinstance(action_space, gym.spaces.Discrete) or action_space.start != 0:
+        raise ValueError(f"action space: expected a Discrete space that starts at 0, got {action_space}")
+    return int(action_space.n)

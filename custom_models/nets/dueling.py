@@ -1,0 +1,72 @@
+"""The dueling head (Wang et al., 2016, https://arxiv.org/abs/1511.06581, equation 9)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from custom_models.nets.arguments import activation_class, layer_size
+
+
+class DuelingHead(nn.Module):
+    """Action values as ``V + A - mean(A)``: what the state is worth, and what each action adds to that.
+
+    Without a hidden layer the two streams are one linear layer: its first output is V, the others are A.
+
+    Args:
+        in_features: F, the number of features.
+        num_actions: A.
+        hidden: Units of each stream's own hidden layer; None for no such layer.
+        activation: Name of the activation after the hidden layers.
+
+    Raises:
+        ValueError: If a size is no positive int, or the activation is unknown.
+    """
+
+    combine: Tensor
+
+    def __init__(self, in_features: int, num_actions: int, hidden: int | None = None, activation: str = "relu") -> None:
+        super().__init__()
+        self.num_actions = num_actions
+        act = activation_class(activation)
+        self.streams: nn.Module
+        if hidden is None:
+            self.streams = nn.Linear(in_features, 1 + num_actions)
+        else:
+            units = layer_size(hidden, "the dueling head's hidden layer")
+            self.streams = _TwoStreams(in_features, num_actions, units, act)
+        # V + A - mean(A) is a fixed linear map of (V, A). One matrix product instead of mean, difference and sum
+        # makes the head nearly as cheap as a plain one, forward and backward.
+        centred = torch.eye(num_actions) - 1.0 / num_actions
+        self.register_buffer("combine", torch.cat([torch.ones(1, num_actions), centred]), persistent=False)
+
+    def forward(self, features: Tensor, action_mask: Tensor | None = None) -> Tensor:
+        """Returns the action values.
+
+        Args:
+            features: ``[B, F]``.
+            action_mask: ``[B, A]`` bool, True is legal. Illegal actions are left out of the mean and get -inf.
+
+        Returns:
+            ``[B, A]``.
+        """
+        value_and_advantages = self.streams(features)
+        if action_mask is None:
+            return value_and_advantages @ self.combine
+        value, advantages = value_and_advantages.split((1, self.num_actions), dim=1)
+        legal_sum = advantages.masked_fill(~action_mask, 0.0).sum(dim=1, keepdim=True)
+        # At least 1: a row without a legal action must not put NaN into the gradients of the others.
+        num_legal = action_mask.sum(dim=1, keepdim=True).clamp(min=1)
+        return (value + advantages - legal_sum / num_legal).masked_fill(~action_mask, float("-inf"))
+
+
+class _TwoStreams(nn.Module):
+    """V and A from separate hidden layers: ``[B, F] -> [B, 1 + A]``."""
+
+    def __init__(self, in_features: int, num_actions: int, hidden: int, act: type[nn.Module]) -> None:
+        super().__init__()
+        self.value = nn.Sequential(nn.Linear(in_features, hidden), act(), nn.Linear(hidden, 1))
+        self.advantages = nn.Sequential(nn.Linear(in_features, hidden), act(), nn.Linear(hidden, num_actions))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.cat([self.value(features), self.advantages(features)], dim=1)

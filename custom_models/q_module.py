@@ -1,0 +1,225 @@
+"""The RLModule that plugs a Q-network into RLlib's DQN, and the specs that an experiment hands to ``rl_module()``."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.algorithms.dqn.dqn_learner import QF_NEXT_PREDS, QF_PREDS, QF_TARGET_NEXT_PREDS
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.utils import make_target_network
+from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, QNetAPI, TargetNetworkAPI
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.core.rl_module.torch import TorchRLModule
+from torch import Tensor, nn
+
+from custom_models.nets import DuelingMLP, PlainMLP
+
+ACTION_MASK = "action_mask"
+NEXT_ACTION_MASK = "next_action_mask"
+
+
+class QModule(TorchRLModule, QNetAPI, TargetNetworkAPI, InferenceOnlyAPI):
+    """A Q-network, its target network and epsilon-greedy exploration.
+
+    Read from ``model_config``: ``net`` (the class) and ``net_kwargs``, which ``dueling_mlp``, ``plain_mlp`` and
+    ``q_module`` put there, and what RLlib's DQN adds: ``epsilon``, ``double_q``, ``num_atoms``.
+
+    Attributes:
+        net: The Q-network, ``[B, *observation_space.shape] -> [B, A]``.
+        target_net: Its target network, after ``make_target_networks()``; never on an environment runner.
+    """
+
+    net: nn.Module
+    target_net: nn.Module
+
+    def setup(self) -> None:
+        """Builds the net.
+
+        Raises:
+            ValueError: If ``model_config`` names no net or asks for what this module cannot do, or the net refuses
+                its spaces or arguments.
+        """
+        if "net" not in self.model_config:
+            raise ValueError("QModule: model_config names no net; build the spec with dueling_mlp() or q_module()")
+        if self.model_config.get("num_atoms", 1) > 1:
+            raise ValueError("QModule: expected num_atoms=1, it learns no distribution of returns")
+        self.net = self._build_net()
+        self._net_takes_mask = ACTION_MASK in inspect.signature(self.net.forward).parameters
+        self._epsilon_points = _points(self.model_config.get("epsilon"))
+        self.train(not self.inference_only)
+
+    def train(self, mode: bool = True) -> QModule:
+        """Switches to training or evaluation, if it is not there already.
+
+        RLlib calls this around every action; walking all sub-modules each time costs 20 us and more.
+        """
+        return self if self.training == mode else super().train(mode)
+
+    def _build_net(self) -> nn.Module:
+        net_class = self.model_config["net"]
+        try:
+            return net_class(self.observation_space, self.action_space, **self.model_config["net_kwargs"])
+        except AttributeError as error:
+            # RLlib takes an AttributeError for an old-style module, and hides it behind a deprecation error.
+            raise RuntimeError(f"{net_class.__name__} could not be built: {error}") from error
+
+    def compute_q_values(self, batch: dict[str, Any]) -> dict[str, Tensor]:
+        """Returns ``{"qf_preds": [B, A]}`` for ``obs``; -inf where ``action_mask`` (``[B, A]`` bool) is False."""
+        return self._q_values(self.net, batch)
+
+    def forward_target(self, batch: dict[str, Any]) -> dict[str, Tensor]:
+        """Returns what ``compute_q_values`` does, by the target network."""
+        return self._q_values(self.target_net, batch)
+
+    def _q_values(self, net: nn.Module, batch: dict[str, Any]) -> dict[str, Tensor]:
+        mask = batch.get(ACTION_MASK)
+        if mask is None:
+            return {QF_PREDS: net(batch[Columns.OBS])}
+        if self._net_takes_mask:
+            return {QF_PREDS: net(batch[Columns.OBS], action_mask=mask)}
+        return {QF_PREDS: net(batch[Columns.OBS]).masked_fill(~mask, float("-inf"))}
+
+    def _forward_inference(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Tensor]:
+        """Returns the greedy ``actions`` ``[B]``."""
+        with torch.no_grad():
+            return {Columns.ACTIONS: self.compute_q_values(batch)[QF_PREDS].argmax(dim=1)}
+
+    def _forward_exploration(self, batch: dict[str, Any], t: int | None = None, **kwargs: Any) -> dict[str, Tensor]:
+        """Returns epsilon-greedy ``actions`` ``[B]``: uniform over the legal ones with probability epsilon(t).
+
+        Args:
+            batch: ``obs`` ``[B, ...]``, perhaps ``action_mask`` ``[B, A]``.
+            t: Env steps handed out so far, over all runners.
+            **kwargs: Unused.
+
+        Raises:
+            ValueError: If ``t`` or the epsilon schedule is missing.
+        """
+        epsilon = self.epsilon(t)
+        with torch.no_grad():
+            q = self.compute_q_values(batch)[QF_PREDS]
+            explores = torch.rand((q.shape[0], 1), device=q.device) < epsilon
+            # The largest of equal and independent noise is a uniform pick; -inf stays, so it is never picked.
+            scores = torch.where(explores & (q > float("-inf")), torch.rand_like(q), q)
+            return {Columns.ACTIONS: scores.argmax(dim=1)}
+
+    def epsilon(self, t: int | None) -> float:
+        """Returns the share of exploratory actions at ``t`` env steps.
+
+        Raises:
+            ValueError: If ``t`` or the schedule is missing.
+        """
+        if t is None:
+            raise ValueError("QModule: exploration needs t, the env steps so far: forward_exploration(batch, t=...)")
+        if self._epsilon_points is None:
+            raise ValueError("QModule: exploration needs model_config['epsilon'], which the DQN config puts there")
+        return float(np.interp(t, *self._epsilon_points))
+
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Tensor]:
+        """Returns what RLlib's own DQN learner needs, each ``[B, A]``.
+
+        ``qf_preds`` for ``obs``; for ``new_obs`` ``qf_target_next_preds`` and, with double Q, ``qf_next_preds``, both
+        without gradients: the loss takes only the index of the best action from the latter.
+        """
+        output = {QF_PREDS: self.compute_q_values(batch)[QF_PREDS]}
+        next_batch = {Columns.OBS: batch[Columns.NEXT_OBS], ACTION_MASK: batch.get(NEXT_ACTION_MASK)}
+        with torch.no_grad():
+            output[QF_TARGET_NEXT_PREDS] = self.forward_target(next_batch)[QF_PREDS]
+            if self.model_config["double_q"]:
+                output[QF_NEXT_PREDS] = self.compute_q_values(next_batch)[QF_PREDS]
+        return output
+
+    def make_target_networks(self) -> None:
+        """Makes the target network, equal to the net and without gradients."""
+        self.target_net = make_target_network(self.net)
+
+    def get_target_network_pairs(self) -> list[tuple[nn.Module, nn.Module]]:
+        """Returns the one pair of net and target network."""
+        return [(self.net, self.target_net)]
+
+    def get_non_inference_attributes(self) -> list[str]:
+        """Returns the names of what an environment runner does without."""
+        return ["target_net"]
+
+
+def _points(epsilon: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Splits RLlib's number or ``[[env_steps, value], ...]`` into steps and values, as ``np.interp`` takes them."""
+    if epsilon is None:
+        return None
+    pairs = [[0, epsilon]] if isinstance(epsilon, (int, float)) else epsilon
+    points = np.asarray(pairs, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != 2 or np.any(np.diff(points[:, 0]) <= 0):
+        raise ValueError(f"epsilon: expected a number or ascending [[env_steps, value], ...], got {epsilon!r}")
+    if points[:, 1].min() < 0.0 or points[:, 1].max() > 1.0:
+        raise ValueError(f"epsilon: expected values between 0 and 1, got {epsilon!r}")
+    return points[:, 0].copy(), points[:, 1].copy()
+
+
+def dueling_mlp(
+    hidden: Sequence[int] = (256,), activation: str = "relu", head_hidden: int | None = None
+) -> RLModuleSpec:
+    """A dueling Q-network on fully connected layers (``custom_models.nets.DuelingMLP``).
+
+    Args:
+        hidden: Units of each layer.
+        activation: Name of the activation.
+        head_hidden: Units of the hidden layer in each stream of the head; None for none.
+
+    Returns:
+        The spec for ``config.rl_module(rl_module_spec=...)``.
+    """
+    return q_module(DuelingMLP, hidden=hidden, activation=activation, head_hidden=head_hidden)
+
+
+def plain_mlp(hidden: Sequence[int] = (256,), activation: str = "relu") -> RLModuleSpec:
+    """A Q-network on fully connected layers (``custom_models.nets.PlainMLP``).
+
+    Args:
+        hidden: Units of each layer.
+        activation: Name of the activation.
+
+    Returns:
+        The spec for ``config.rl_module(rl_module_spec=...)``.
+    """
+    return q_module(PlainMLP, hidden=hidden, activation=activation)
+
+
+def q_module(net_class: type[nn.Module], **net_kwargs: Any) -> RLModuleSpec:
+    """A Q-network of one's own.
+
+    Args:
+        net_class: An ``nn.Module`` that keeps the contract in ``custom_models.nets``.
+        **net_kwargs: Its keyword arguments. They go through JSON here, as they will in an exported policy, so that
+            the net is never built from anything else (tuples arrive as lists).
+
+    Returns:
+        The spec for ``config.rl_module(rl_module_spec=...)``.
+
+    Raises:
+        ValueError: If ``net_class`` is no such class, takes no such argument, or an argument cannot be JSON.
+    """
+    if not (isinstance(net_class, type) and issubclass(net_class, nn.Module)):
+        raise ValueError(f"q_module: expected a torch.nn.Module class, got {net_class!r}")
+    _check_arguments(net_class, net_kwargs)
+    try:
+        plain_kwargs = json.loads(json.dumps(net_kwargs, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{net_class.__name__}: expected arguments that can be written as JSON: {error}") from None
+    return RLModuleSpec(module_class=QModule, model_config={"net": net_class, "net_kwargs": plain_kwargs})
+
+
+def _check_arguments(net_class: type[nn.Module], net_kwargs: dict[str, Any]) -> None:
+    signature = inspect.signature(net_class)
+    try:
+        signature.bind("observation_space", "action_space", **net_kwargs)
+    except TypeError as error:
+        unknown = [name for name in net_kwargs if name not in signature.parameters]
+        near = difflib.get_close_matches(unknown[0], signature.parameters, n=1) if unknown else []
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{net_class.__name__}{signature}: {error}{hint}") from None
