@@ -6,10 +6,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from custom_models.nets import DuelingMLP, PlainMLP
-from custom_models.q_module import QModule, dueling_mlp, plain_mlp, q_module
 from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 from torch import nn
+
+from custom_models.nets import DuelingMLP, PlainMLP
+from custom_models.q_module import QModule, dueling_mlp, plain_mlp, q_module
 
 BOX = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
 NEG_INF = float("-inf")
@@ -219,5 +220,5 @@ class AttributeMissing(nn.Module):
 
 
 def test_an_attribute_error_in_a_net_is_not_hidden():
-    with pytest.raises(RuntimeError, match="AttributeMissing could not be built: .* 'sape'"):
+    with pytest.raises(RuntimeError, match=r"AttributeMissing could not be built: .* 'sape'"):
         build(q_module(AttributeMissing))

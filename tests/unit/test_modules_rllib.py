@@ -4,9 +4,10 @@ import gymnasium as gym
 import pytest
 import ray
 import torch
+from ray.rllib.algorithms.dqn import DQNConfig
+
 from custom_models.nets import DuelingMLP
 from custom_models.q_module import QModule, dueling_mlp
-from ray.rllib.algorithms.dqn import DQNConfig
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from custom_models.nets import NETS, DuelingHead, DuelingMLP, MLPTorso, PlainMLP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+
+from custom_models.nets import NETS, DuelingHead, DuelingMLP, MLPTorso, PlainMLP
 
 BOX = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
 TWO = gym.spaces.Discrete(2)
