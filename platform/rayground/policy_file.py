@@ -1,0 +1,252 @@
+"""An exported policy: ``policy.safetensors`` (weights) and ``policy.json`` (everything else), no code, no Ray.
+
+The loader builds the net from a class that it knows (``custom_models.nets``) or that the caller hands in, never from
+a name in the file alone, and reads weights as plain tensors: loading a policy from a stranger runs nothing of theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from custom_models.nets import NETS
+from rayground import spaces
+from rayground.errors import InputError, closest
+
+FORMAT = 1
+WEIGHTS_FILE = "policy.safetensors"
+JSON_FILE = "policy.json"
+
+
+class Policy:
+    """A policy that acts greedily.
+
+    Attributes:
+        model: The net, in evaluation mode: observations ``[B, ...]`` to one score per action ``[B, A]``.
+        observation_space: What it observes.
+        action_space: A Discrete space: what it answers.
+        info: What was noted at export: environment, env steps, the run.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        info: dict[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(action_space, gym.spaces.Discrete):
+            raise InputError(f"policy: expected a Discrete action space, got {action_space}")
+        self.model = model.eval()
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.info = info or {}
+
+    def compute_actions(self, obs: Any) -> np.ndarray:
+        """Returns the best actions.
+
+        Args:
+            obs: ``[B, *observation_space.shape]``.
+
+        Returns:
+            ``[B]`` int64.
+
+        Raises:
+            InputError: If shape or number type is not what the policy observes.
+        """
+        array = self._as_batch(obs)
+        with torch.inference_mode():
+            return self.model(torch.tensor(array)).argmax(dim=1).cpu().numpy()
+
+    def compute_single_action(self, obs: Any, explore: bool = False) -> int:
+        """Returns the best action for one observation ``[*observation_space.shape]``.
+
+        Raises:
+            InputError: If shape or number type is not what the policy observes, or ``explore`` is set.
+        """
+        if explore:
+            raise InputError("explore=True: an exported policy acts greedily, exploration stays with training")
+        return int(self.compute_actions(np.asarray(obs)[None])[0])
+
+    def evaluate(self, env: gym.Env | str, episodes: int = 100, seed: int = 0) -> list[float]:
+        """Plays whole episodes greedily in plain Gymnasium.
+
+        Args:
+            env: An environment, or the id of one. Its episodes must end.
+            episodes: How many.
+            seed: Seed of the first reset; the following episodes go on from it.
+
+        Returns:
+            The undiscounted return of each episode.
+
+        Raises:
+            InputError: If the environment's spaces are not the policy's.
+        """
+        if isinstance(env, str):
+            with gym.make(env) as made:
+                return self.evaluate(made, episodes, seed)
+        for key, own in (("observation", self.observation_space), ("action", self.action_space)):
+            given = getattr(env, f"{key}_space")
+            if given != own:
+                raise InputError(f"evaluate: {key} space: the policy expects {own}, the environment has {given}")
+        return [self._episode(env, seed if i == 0 else None) for i in range(episodes)]
+
+    def _episode(self, env: gym.Env, seed: int | None) -> float:
+        obs, _ = env.reset(seed=seed)
+        episode_return, ended = 0.0, False
+        while not ended:
+            obs, reward, terminated, truncated, _ = env.step(self.compute_single_action(obs))
+            episode_return += float(reward)
+            ended = terminated or truncated
+        return episode_return
+
+    def _as_batch(self, obs: Any) -> np.ndarray:
+        array, space = np.asarray(obs), self.observation_space
+        dtype = np.dtype(space.dtype)
+        if array.shape[1:] != space.shape or array.ndim == 0:
+            expected = ", ".join(["B", *map(str, space.shape or ())])
+            raise InputError(f"observations: expected shape [{expected}], got {list(array.shape)}")
+        if not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise InputError(f"observations: expected dtype {dtype}, got {array.dtype}")
+        return array.astype(dtype, copy=False)
+
+
+def save(
+    folder: str | Path,
+    net: nn.Module,
+    *,
+    net_kwargs: dict[str, Any],
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    info: dict[str, Any],
+) -> Path:
+    """Writes a policy: whole or not at all, and only if it can be loaded again.
+
+    Args:
+        folder: A folder that does not exist yet, or is empty.
+        net: The net, built as ``type(net)(observation_space, action_space, **net_kwargs)``.
+        net_kwargs: Its keyword arguments; they are written as JSON.
+        observation_space: What it observes.
+        action_space: What it answers.
+        info: What to note beside the weights, as JSON.
+
+    Returns:
+        The folder, absolute.
+
+    Raises:
+        InputError: If the folder holds something, something cannot be written as JSON, or what was written does not
+            load (``net_kwargs`` that are not those the net was built with).
+    """
+    target = _absolute(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InputError(f"{target} already holds something: export to a new or empty folder")
+    description = {
+        "format": FORMAT,
+        "net": {"class": type(net).__name__, "kwargs": net_kwargs},
+        "observation_space": spaces.to_json(observation_space),
+        "action_space": spaces.to_json(action_space),
+        "info": info,
+    }
+    try:
+        text = json.dumps(description, indent=2, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"policy: net_kwargs and info must be JSON: {error}") from None
+    # Cloned, as tensors that share memory are refused.
+    tensors = {name: value.detach().cpu().clone().contiguous() for name, value in net.state_dict().items()}
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        temporary.mkdir(parents=True, exist_ok=True)
+        (temporary / JSON_FILE).write_text(text + "\n")
+        (temporary / WEIGHTS_FILE).write_bytes(safetensors.torch.save(tensors))
+        load(temporary, nets=[type(net)])
+        temporary.replace(target)
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {error}") from error
+    except InputError as error:
+        reason = str(error).replace(str(temporary), str(target))
+        raise InputError(f"not exported, as it would not load again: {reason}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
+def load(folder: str | Path, nets: Sequence[type[nn.Module]] = ()) -> Policy:
+    """Loads a policy that :func:`save` wrote.
+
+    Args:
+        folder: The folder; relative paths and ``~`` are fine.
+        nets: Net classes of one's own that the policy may have been made with; ours are known.
+
+    Raises:
+        InputError: If the folder holds no whole policy, or one whose net is not known or does not fit its weights.
+    """
+    path = _absolute(folder)
+    description = _read_description(path)
+    try:
+        name, kwargs = description["net"]["class"], description["net"]["kwargs"]
+        observation_space = spaces.from_json(description["observation_space"])
+        action_space = spaces.from_json(description["action_space"])
+        info = description["info"]
+    except (AssertionError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path / JSON_FILE} is damaged: {type(error).__name__}: {error}") from error
+    known = {net.__name__: net for net in (*NETS, *nets)}
+    if name not in known:
+        raise InputError(
+            f"{path}: its net {name!r} is not one of custom_models.nets: "
+            f"hand its class in, load(folder, nets=[{name}]){closest(name, known)}"
+        )
+    try:
+        net = known[name](observation_space, action_space, **kwargs)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: {name} cannot be built from {kwargs}: {error}") from error
+    _load_weights(net, path / WEIGHTS_FILE)
+    return Policy(net, observation_space, action_space, info)
+
+
+def _absolute(folder: str | Path) -> Path:
+    return Path(folder).expanduser().absolute()
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    file = path / JSON_FILE
+    if not file.is_file():
+        missing = f"it has no {JSON_FILE}" if path.is_dir() else "there is no such folder"
+        raise InputError(f"{path} holds no exported policy: {missing}; `rayground export` makes one")
+    try:
+        description = json.loads(file.read_text())
+    except ValueError as error:
+        raise InputError(f"{file} is damaged: {error}") from error
+    found = description.get("format") if isinstance(description, dict) else None
+    if found != FORMAT:
+        raise InputError(f"{file}: expected format {FORMAT}, got {found!r}")
+    return description
+
+
+def _load_weights(net: nn.Module, file: Path) -> None:
+    if not file.is_file():
+        raise InputError(f"{file} is missing")
+    try:
+        weights = safetensors.torch.load(file.read_bytes())
+    except SafetensorError as error:
+        raise InputError(f"{file} is damaged: {error}") from error
+    own = net.state_dict()
+    for name in [*own, *sorted(weights.keys() - own.keys())]:
+        expected, got = _kind(own.get(name)), _kind(weights.get(name))
+        if expected != got:
+            raise InputError(f"{file} does not fit {type(net).__name__}: {name}: expected {expected}, got {got}")
+    net.load_state_dict(weights)
+
+
+def _kind(tensor: Tensor | None) -> str:
+    return "no such tensor" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}".removeprefix("torch.")

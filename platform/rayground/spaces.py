@@ -1,0 +1,67 @@
+"""Gymnasium spaces as JSON: exact, readable, and no pickle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rayground.errors import InputError
+
+
+def to_json(space: gym.Space) -> dict[str, Any]:
+    """Describes a Box, Discrete, MultiDiscrete or MultiBinary space by values that JSON holds exactly.
+
+    Bounds that are the same everywhere are written once; infinite ones as ``"inf"`` and ``"-inf"``.
+
+    Raises:
+        InputError: If it is another kind of space.
+    """
+    kind = type(space).__name__
+    if isinstance(space, gym.spaces.Box):
+        bounds = {"low": _bound_to_json(space.low), "high": _bound_to_json(space.high)}
+        return {"type": kind, "shape": list(space.shape), "dtype": str(space.dtype)} | bounds
+    if isinstance(space, gym.spaces.Discrete):
+        return {"type": kind, "n": int(space.n), "start": int(space.start), "dtype": str(space.dtype)}
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        sizes = {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        return {"type": kind, "dtype": str(space.dtype)} | sizes
+    if isinstance(space, gym.spaces.MultiBinary):
+        return {"type": kind, "n": space.n if isinstance(space.n, int) else list(space.shape)}
+    raise InputError(f"space: expected Box, Discrete, MultiDiscrete or MultiBinary, got {space}")
+
+
+def from_json(description: dict[str, Any]) -> gym.Space:
+    """Builds the space that :func:`to_json` described.
+
+    Raises:
+        KeyError: If a value is missing.
+        InputError: If the kind of space is unknown.
+    """
+    kind = description["type"]
+    if kind == "Box":
+        shape, dtype = tuple(description["shape"]), np.dtype(description["dtype"])
+        low, high = (_bound_from_json(description[key], shape, dtype) for key in ("low", "high"))
+        return gym.spaces.Box(low, high, shape, dtype.type)
+    if kind == "Discrete":
+        dtype = np.dtype(description["dtype"])
+        return gym.spaces.Discrete(description["n"], start=description["start"], dtype=dtype.type)
+    if kind == "MultiDiscrete":
+        dtype = np.dtype(description["dtype"])
+        nvec, start = (np.array(description[key], dtype) for key in ("nvec", "start"))
+        return gym.spaces.MultiDiscrete(nvec, dtype=dtype.type, start=start)
+    if kind == "MultiBinary":
+        return gym.spaces.MultiBinary(description["n"])
+    raise InputError(f"unknown kind of space {kind!r}")
+
+
+def _bound_to_json(bound: np.ndarray) -> Any:
+    values = [value if np.isfinite(value) else str(value) for value in bound.ravel().tolist()]
+    return values[0] if len(set(values)) == 1 else values
+
+
+def _bound_from_json(values: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    numbers = [float(v) if isinstance(v, str) else v for v in (values if isinstance(values, list) else [values])]
+    array = np.array(numbers, dtype)
+    return array.reshape(shape) if isinstance(values, list) else np.full(shape, array[0])
