@@ -1,0 +1,247 @@
+"""Storage of the replay buffer: one ring of slots per environment, in flat columns.
+
+One lane belongs to one environment of one runner, so that the next slot of a lane is the next step of the same
+episode, and each observation is stored once. A slot holds a transition (its observation, action, reward and flags;
+the next observation is the next slot's), or an observation alone (flags 0): the last one of an episode, or the one
+that waits at the head of the lane until its continuation comes.
+
+Slots are numbered by tickets. Position p of lane l has ticket ``p * num_lanes + l`` and lives in row ``ticket %
+num_rows`` of the columns. Positions only grow, so that a ticket never means two transitions; the next step of any
+ticket is ``ticket + num_lanes``, in memory too, with one wrap-around for all lanes; and the rows in use are always
+the first ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rayground.errors import CheckpointError, InputError
+from rayground.replay.columns import Column
+
+_COLUMNS = ("obs", "actions", "rewards", "flags")
+VALID, TERMINATED, TRUNCATED = 1, 2, 4
+
+
+class Lanes:
+    """Rings of slots side by side.
+
+    Attributes:
+        obs: Observations, ``[rows, ...]``.
+        actions: Actions, ``[rows, ...]``.
+        rewards: float32 ``[rows]``.
+        flags: uint8 ``[rows]``: 0 without a transition, else VALID with TERMINATED or TRUNCATED added.
+        heads: int64 ``[lanes]``: ticket of the slot that is written next.
+        waiting: bool ``[lanes]``: the head slot already holds the observation that comes next.
+        num_used: Rows that have been in use.
+        size: Transitions stored.
+    """
+
+    __slots__ = (
+        "action_column",
+        "actions",
+        "flags",
+        "heads",
+        "num_lanes",
+        "num_rows",
+        "num_used",
+        "obs",
+        "obs_column",
+        "rewards",
+        "size",
+        "waiting",
+    )
+
+    def __init__(self, num_lanes: int, capacity: int, obs_column: Column, action_column: Column):
+        """Makes empty lanes that hold at most ``capacity`` transitions together."""
+        self.num_lanes, self.num_rows = num_lanes, num_rows(num_lanes, capacity)
+        self.obs_column, self.action_column = obs_column, action_column
+        self.obs, self.actions = obs_column.empty(self.num_rows), action_column.empty(self.num_rows)
+        self.rewards, self.flags = np.zeros(self.num_rows, np.float32), np.zeros(self.num_rows, np.uint8)
+        self.heads, self.waiting = np.arange(num_lanes), np.zeros(num_lanes, np.bool_)
+        self.num_used = self.size = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns."""
+        return self.obs.nbytes + self.actions.nbytes + self.rewards.nbytes + self.flags.nbytes
+
+    def check(self, first_lane: int, obs: np.ndarray, actions: np.ndarray) -> None:
+        """Checks the shapes of what :meth:`write` is to write.
+
+        Raises:
+            InputError: If they are not those of the spaces, or there are fewer lanes.
+        """
+        num_steps, num = actions.shape[:2]
+        if not 0 <= first_lane <= self.num_lanes - num:
+            raise InputError(
+                f"replay: expected lanes from 0 to {self.num_lanes - 1}, one for each environment, got {first_lane} to "
+                f"{first_lane + num - 1}"
+            )
+        for name, got, expected in (
+            ("observations", obs.shape, (num_steps + 1, num, *self.obs_column.shape)),
+            ("actions", actions.shape, (num_steps, num, *self.action_column.shape)),
+        ):
+            if got != expected:
+                raise InputError(f"replay: expected {name} of shape {expected}, as the space says, got {got}")
+
+    def write(
+        self,
+        first_lane: int,
+        obs: np.ndarray,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        flags: np.ndarray,
+        fresh: bool,
+    ) -> np.ndarray:
+        """Writes T steps of N neighbouring lanes; the arrays are in the stored dtypes.
+
+        Where ``obs[0]`` is not the observation that waits in the lane, the episode there was cut: its last
+        observation stays and the new steps start behind it. Of a fragment longer than a lane the end is kept.
+
+        Args:
+            first_lane: The first of the N lanes.
+            obs: ``[T + 1, N, ...]``, of which the last one waits for what follows.
+            actions: ``[T, N, ...]``.
+            rewards: ``[T, N]``.
+            flags: ``[T, N]``, 0 where the row is no transition.
+            fresh: Cut all N lanes, whatever waits in them.
+
+        Returns:
+            The rows written, int64 ``[T + 1, N]``; the last ones hold no transition.
+        """
+        num_steps, num = flags.shape
+        lanes = slice(first_lane, first_lane + num)
+        heads = self.heads[lanes]
+        self._cut_unless_continued(heads, self.waiting[lanes], obs[0], fresh)
+        if (surplus := num_steps - self.num_rows // self.num_lanes + 1) > 0:
+            obs, actions, rewards, flags = (a[surplus:] for a in (obs, actions, rewards, flags))
+            heads += surplus * self.num_lanes
+            num_steps -= surplus
+        steps = np.arange(0, (num_steps + 1) * self.num_lanes, self.num_lanes)
+        rows = (heads + steps[:, None]) % self.num_rows
+        self.size += int(np.count_nonzero(flags)) - int(np.count_nonzero(self.flags[rows]))
+        written, last = rows[:-1], rows[-1]
+        self.obs[rows] = obs
+        self.actions[written] = actions
+        self.rewards[written] = rewards
+        self.flags[written] = flags
+        self.flags[last] = 0
+        heads += num_steps * self.num_lanes
+        self.waiting[lanes] = True
+        if self.num_used < self.num_rows:
+            slots = min(int(heads.max()) // self.num_lanes + 1, self.num_rows // self.num_lanes)
+            self.num_used = max(self.num_used, slots * self.num_lanes)
+        return rows
+
+    def cut(self, lanes: slice | list[int]) -> None:
+        """Ends the episodes that run in these lanes: what comes next does not continue them."""
+        self.heads[lanes] += self.num_lanes * self.waiting[lanes]
+        self.waiting[lanes] = False
+
+    def tickets(self, rows: np.ndarray) -> np.ndarray:
+        """The tickets of transitions in these rows: of all that share a row, the newest one before the head."""
+        newest = self.heads - self.num_lanes
+        if self.num_lanes > 1:
+            newest = newest.take(rows % self.num_lanes)
+        return newest - (newest - rows) % self.num_rows
+
+    def is_stored(self, tickets: np.ndarray) -> np.ndarray:
+        """Which of these tickets, once given out, have not been overwritten since."""
+        oldest = self.heads + self.num_lanes * self.waiting - self.num_rows
+        return tickets >= oldest.take(tickets % self.num_lanes)
+
+    def rows_in_order(self, lane: int) -> np.ndarray:
+        """The rows of a lane that hold transitions, oldest first."""
+        head, waiting = int(self.heads[lane]), int(self.waiting[lane])
+        oldest = max(lane, head + self.num_lanes * waiting - self.num_rows)
+        rows = np.arange(oldest, head, self.num_lanes) % self.num_rows
+        return rows[self.flags[rows] != 0]
+
+    def n_steps(self, rows: np.ndarray, discounts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Follows episodes from these rows for up to n steps.
+
+        A step follows the one before it if that did not end the episode and the next slot holds a transition. So an
+        episode's end, a cut, and the head of a lane all end the walk early.
+
+        Args:
+            rows: ``[...]`` rows that hold transitions.
+            discounts: float32 ``[n]``: ``gamma ** 0, gamma ** 1, ...``
+
+        Returns:
+            float32 discounted sums of rewards; how many steps were taken, 1 to n; and whether the last of them
+            terminated the episode; each ``[...]``.
+        """
+        if len(discounts) == 1:
+            return self.rewards.take(rows), np.ones((), np.int64), self.flags.take(rows) & TERMINATED != 0
+        axes = (-1,) + (1,) * rows.ndim
+        steps = np.arange(0, len(discounts) * self.num_lanes, self.num_lanes).reshape(axes)
+        path = rows + steps
+        flags = self.flags.take(path, mode="wrap")
+        taken = np.ones(path.shape, np.bool_)
+        np.logical_and(flags[:-1] == VALID, flags[1:] != 0, out=taken[1:])
+        np.logical_and.accumulate(taken, axis=0, out=taken)
+        rewards = self.rewards.take(path, mode="wrap")
+        rewards *= discounts.reshape(axes)
+        terminated = (taken & (flags & TERMINATED != 0)).any(axis=0)
+        return np.add.reduce(rewards, axis=0, where=taken), np.add.reduce(taken, axis=0, dtype=np.int64), terminated
+
+    def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Values that JSON holds exactly, and copies of the rows in use."""
+        values = {**self._layout(), "heads": self.heads.tolist(), "waiting": self.waiting.tolist()}
+        return values, {name: getattr(self, name)[: self.num_used].copy() for name in _COLUMNS}
+
+    def check_state(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Checks what :meth:`set_state` is to take over.
+
+        Raises:
+            CheckpointError: If it does not fit into these lanes, or is not whole.
+        """
+        for name, expected in self._layout().items():
+            if values.get(name) != expected:
+                raise CheckpointError(
+                    f"replay: expected a checkpoint with {name}={expected}, got {values.get(name)}: resume with the "
+                    "settings of the run"
+                )
+        used = len(arrays.get("flags", ()))
+        for name in _COLUMNS:
+            own, got = getattr(self, name), arrays.get(name)
+            if got is None or got.dtype != own.dtype or got.shape != (used, *own.shape[1:]) or used > len(own):
+                raise CheckpointError(f"replay: expected {name} as this buffer stores them, got damaged ones or none")
+        if not len(values.get("heads", ())) == len(values.get("waiting", ())) == self.num_lanes:
+            raise CheckpointError(f"replay: expected write positions of {self.num_lanes} lanes, got others or none")
+
+    def set_state(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Takes over what :meth:`get_state` gave and :meth:`check_state` passed, in place of what these lanes hold."""
+        used = len(arrays["flags"])
+        for name in _COLUMNS:
+            getattr(self, name)[:used] = arrays[name]
+        self.flags[used:] = 0
+        self.heads[:], self.waiting[:] = values["heads"], values["waiting"]
+        self.num_used, self.size = used, int(np.count_nonzero(self.flags))
+
+    def _layout(self) -> dict[str, Any]:
+        columns = {"observations": self.obs_column, "actions": self.action_column}
+        return {
+            "num_lanes": self.num_lanes,
+            "num_rows": self.num_rows,
+            **{name: [column.stored.str, list(column.shape)] for name, column in columns.items()},
+        }
+
+    def _cut_unless_continued(self, heads: np.ndarray, waiting: np.ndarray, obs: np.ndarray, fresh: bool) -> None:
+        if fresh:
+            same: np.ndarray | np.bool_ = np.False_
+        else:
+            held = self.obs.take(heads % self.num_rows, axis=0)
+            if np.array_equal(held, obs):
+                return
+            same = (held == obs).reshape(len(obs), -1).all(axis=1)
+        cut = waiting & ~same
+        heads += self.num_lanes * cut
+        waiting &= ~cut
+
+
+def num_rows(num_lanes: int, capacity: int) -> int:
+    """Rows for ``capacity`` transitions: a slot more in each lane, for the observation that waits there."""
+    return (capacity // num_lanes + 1) * num_lanes
