@@ -1,1 +1,23 @@
-"""envs"""
+"""Environments of our own. Importing this package registers them with Gymnasium.
+
+Name them with the package in front, ``"envs:rayground/TwoStepDelay-v0"``: every process that makes one, also a remote
+runner, then imports the package first.
+
+The probe environments (``envs.probes``) are the smallest tasks that need one more part of an agent each, with known
+action values: train an agent on them in this order, and the first one it fails names the part to look at.
+"""
+
+import gymnasium as gym
+
+PROBES = {
+    "rayground/OneStepReward-v0": "OneStepReward",
+    "rayground/ObservedReward-v0": "ObservedReward",
+    "rayground/TwoStepDelay-v0": "TwoStepDelay",
+    "rayground/ChosenReward-v0": "ChosenReward",
+    "rayground/ObservedChoice-v0": "ObservedChoice",
+    "rayground/NeverEnding-v0": "NeverEnding",
+}
+
+for _id, _class in PROBES.items():
+    gym.register(_id, entry_point=f"envs.probes:{_class}")
+gym.register("rayground/TimeLimited-v0", entry_point="envs.probes:NeverEnding", max_episode_steps=10)

@@ -1,0 +1,281 @@
+"""What is checked before training: that environment and module keep their contracts.
+
+RLlib's own runner checks neither (NaN observations train without a word, a missing API is a bare KeyError later), so
+each finding here is one line: whose fault, which key, what was expected, what came.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.apis import QNetAPI, TargetNetworkAPI
+from ray.rllib.core.rl_module.rl_module import RLModule
+
+from rayground.errors import InputError, closest
+
+NUM_STEPS = 3
+"""Checked steps: few, as an environment that fails later fails in training, with its own traceback."""
+
+RESET_PARTS = ("observation", "info")
+STEP_PARTS = ("observation", "reward", "terminated", "truncated", "info")
+
+
+def check_env(make: Callable[[], gym.Env | VectorEnv], name: str) -> None:
+    """Makes an environment, resets it and takes a few steps with sampled actions.
+
+    Args:
+        make: Makes one environment, as a runner would. A vector environment is checked by :func:`check_vector_env`.
+        name: What the user knows it as.
+
+    Raises:
+        InputError: If it is not registered or cannot be made, or breaks the Gymnasium contract.
+    """
+    with warnings.catch_warnings():
+        # Gymnasium's own checker warns of the same things, in many lines.
+        warnings.simplefilter("ignore")
+        env = _make(make, name)
+        try:
+            if isinstance(env, VectorEnv):
+                check_vector_env(env, name)
+            else:
+                _check_single_env(env, _Subject(f"environment {name}"))
+        finally:
+            getattr(env, "close", lambda: None)()
+
+
+def check_vector_env(env: VectorEnv, name: str) -> None:
+    """Checks a vector environment; it is reset and stepped.
+
+    Args:
+        env: The vector environment.
+        name: What the user knows it as.
+
+    Raises:
+        InputError: If it breaks the Gymnasium contract, or does not reset itself in the step after the last one.
+    """
+    subject = _Subject(f"vector environment {name}")
+    # Gymnasium writes its vector environments' mode into metadata that instances of a class share: ask them first.
+    modes = (getattr(env.unwrapped, "autoreset_mode", None), env.metadata.get("autoreset_mode"))
+    mode = next((mode for mode in modes if isinstance(mode, AutoresetMode)), None)
+    if mode != AutoresetMode.NEXT_STEP:
+        subject.fail("autoreset_mode", "AutoresetMode.NEXT_STEP", str(mode))
+    _check_spaces(env.single_observation_space, env.single_action_space, subject)
+    env.action_space.seed(0)
+    obs, _ = subject.call("reset()", RESET_PARTS, env.reset, seed=0)
+    _check_rows(env, obs, subject)
+    for _ in range(NUM_STEPS):
+        result = subject.call("step()", STEP_PARTS, env.step, env.action_space.sample())
+        obs, rewards, terminated, truncated, _ = result
+        _check_rows(env, obs, subject)
+        _check_column(env, rewards, "reward", "iuf", subject)
+        _check_finite(np.asarray(rewards), "reward", subject)
+        _check_column(env, terminated, "terminated", "b", subject)
+        _check_column(env, truncated, "truncated", "b", subject)
+
+
+def check_module(module: RLModule, observation_space: gym.Space, action_space: gym.spaces.Discrete) -> None:
+    """Checks that a module gives what DQN reads, on two sampled observations; the module is left as it was.
+
+    Args:
+        module: Any RLModule, built.
+        observation_space: What it observes.
+        action_space: What it answers.
+
+    Raises:
+        InputError: If it lacks an API of RLlib that DQN needs, or gives a wrong key, shape or dtype.
+    """
+    subject = _Subject(f"module {type(module).__name__}")
+    for api in (QNetAPI, TargetNetworkAPI):
+        if not isinstance(module, api):
+            bases = ", ".join(base.__name__ for base in type(module).__bases__)
+            subject.fail("base classes", f"RLlib's {api.__name__}, which DQN needs", bases)
+    twin, space = copy.deepcopy(module), copy.deepcopy(observation_space)
+    space.seed(0)
+    device = next((parameter.device for parameter in twin.parameters()), torch.device("cpu"))
+    batch = {Columns.OBS: torch.as_tensor(np.stack([space.sample() for _ in range(2)])).to(device)}
+    values = _Output("qf_preds", (2, int(action_space.n)), "float32")
+    choices = _Output(Columns.ACTIONS, (2,), "int64")
+    with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        values.check(subject, twin.compute_q_values, batch)
+        if not twin.inference_only:
+            subject.call("make_target_networks", None, twin.make_target_networks)
+            values.check(subject, twin.forward_target, batch)
+        choices.check(subject, twin.forward_inference, batch)
+        choices.check(subject, twin.forward_exploration, batch, t=0)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """Whom a finding is about."""
+
+    name: str
+
+    def fail(self, key: str, expected: str, got: str) -> NoReturn:
+        raise InputError(f"{self.name}: {key}: expected {expected}, got {got}")
+
+    def call(
+        self, what: str, parts: tuple[str, ...] | None, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Calls a function of the subject; ``parts`` name the items of the tuple that it must return."""
+        try:
+            result = function(*args, **kwargs)
+        except Exception as error:
+            raise InputError(f"{self.name}: {what} raised {_said(error)}") from error
+        if parts and not (isinstance(result, tuple) and len(result) == len(parts)):
+            got = f"a tuple of {len(result)}" if isinstance(result, tuple) else _kind(result)
+            self.fail(what, f"({', '.join(parts)}), Gymnasium's API", got)
+        return result
+
+
+@dataclass(frozen=True)
+class _Output:
+    """What a forward pass must give under one key."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def check(self, subject: _Subject, forward: Callable[..., Any], batch: dict[str, Any], **kwargs: Any) -> None:
+        result = subject.call(forward.__name__, None, forward, batch, **kwargs)
+        if not isinstance(result, dict) or self.key not in result:
+            got = f"the keys {sorted(result)}" if isinstance(result, dict) else _kind(result)
+            subject.fail(forward.__name__, f"a dict with the key {self.key!r}", got)
+        expected, got = f"{self.dtype} {list(self.shape)}", _kind(result[self.key])
+        if expected != got:
+            subject.fail(f"{forward.__name__}[{self.key!r}]", expected, got)
+
+
+def _make(make: Callable[[], Any], name: str) -> Any:
+    try:
+        return make()
+    except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
+        hint = closest(name.rpartition(":")[2], gym.registry)
+        raise InputError(f"environment {name}: no such environment is registered{hint}") from error
+    except Exception as error:
+        raise InputError(f"environment {name} could not be made: {_said(error)}") from error
+
+
+def _check_single_env(env: Any, subject: _Subject) -> None:
+    if not isinstance(env, gym.Env):
+        subject.fail("class", "a gymnasium.Env", f"{type(env).__module__}.{type(env).__qualname__}")
+    _check_spaces(getattr(env, "observation_space", None), getattr(env, "action_space", None), subject)
+    # Wrappers unpack what comes from inside, so that a wrong tuple is only seen for what it is on the inside.
+    base = env.unwrapped
+    _check_reset_arguments(base, subject)
+    subject.call("reset()", RESET_PARTS, base.reset, seed=0)
+    base.action_space.seed(0)
+    subject.call("step()", STEP_PARTS, base.step, base.action_space.sample())
+    env.action_space.seed(0)
+    ended = True
+    for _ in range(NUM_STEPS):
+        if ended:
+            obs, info = subject.call("reset()", RESET_PARTS, env.reset, seed=0)
+            _check_observation(env.observation_space, obs, "observation of reset()", subject)
+            _check_info(info, "info of reset()", subject)
+        ended = _check_step(env, subject)
+
+
+def _check_step(env: gym.Env, subject: _Subject) -> bool:
+    """Takes a step and returns whether the episode ended."""
+    result = subject.call("step()", STEP_PARTS, env.step, env.action_space.sample())
+    obs, reward, terminated, truncated, info = result
+    _check_observation(env.observation_space, obs, "observation of step()", subject)
+    if np.ndim(reward) != 0 or np.asarray(reward).dtype.kind not in "iuf":
+        subject.fail("reward", "a number", _kind(reward))
+    _check_finite(np.asarray(reward), "reward", subject)
+    for key, value in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(value, bool | np.bool_):
+            subject.fail(key, "a bool", f"{_kind(value)} {value!r}")
+    _check_info(info, "info of step()", subject)
+    return bool(terminated or truncated)
+
+
+def _check_reset_arguments(env: gym.Env, subject: _Subject) -> None:
+    parameters = inspect.signature(env.reset).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    names = [parameter.name for parameter in parameters]
+    if not {"seed", "options"} <= set(names):
+        subject.fail("reset()", "the arguments seed and options, Gymnasium's API", f"reset({', '.join(names)})")
+
+
+def _check_info(info: Any, key: str, subject: _Subject) -> None:
+    if not isinstance(info, dict):
+        subject.fail(key, "a dict", _kind(info))
+
+
+def _check_spaces(observation_space: Any, action_space: Any, subject: _Subject) -> None:
+    if not isinstance(observation_space, gym.spaces.Box | gym.spaces.Discrete):
+        subject.fail("observation_space", "a Box or Discrete space of gymnasium", str(observation_space))
+    if not isinstance(action_space, gym.spaces.Discrete) or action_space.start != 0:
+        subject.fail("action_space", "a Discrete space of gymnasium that starts at 0", str(action_space))
+
+
+def _check_rows(env: VectorEnv, obs: Any, subject: _Subject) -> None:
+    if not isinstance(obs, np.ndarray) or len(obs) != env.num_envs:
+        subject.fail("observation", f"an array with {env.num_envs} rows", _kind(obs))
+    for i, row in enumerate(obs):
+        _check_observation(env.single_observation_space, row, f"observation of sub-environment {i}", subject)
+
+
+def _check_column(env: VectorEnv, values: Any, key: str, kinds: str, subject: _Subject) -> None:
+    array = np.asarray(values)
+    if array.shape != (env.num_envs,) or array.dtype.kind not in kinds:
+        what = "bools" if kinds == "b" else "numbers"
+        subject.fail(key, f"{what} of shape {(env.num_envs,)}", f"{array.dtype} of shape {array.shape}")
+
+
+def _check_observation(space: Any, obs: Any, key: str, subject: _Subject) -> None:
+    if isinstance(space, gym.spaces.Discrete):
+        if np.ndim(obs) != 0 or np.asarray(obs).dtype.kind not in "iu":
+            subject.fail(key, "an int", _kind(obs))
+        low, high = np.array(space.start), np.array(int(space.start) + int(space.n) - 1)
+    else:
+        expected, got = f"{space.dtype} {list(space.shape)}", _kind(obs)
+        if expected != got:
+            subject.fail(key, f"an array {expected}", got)
+        _check_finite(obs, key, subject)
+        low, high = space.low, space.high
+    outside = np.argwhere((np.asarray(obs) < low) | (np.asarray(obs) > high))
+    if len(outside):
+        at = tuple(outside[0].tolist())
+        value = np.asarray(obs)[at]
+        subject.fail(_at(key, at), f"a value from {low[at]} to {high[at]}", str(value))
+
+
+def _check_finite(values: np.ndarray, key: str, subject: _Subject) -> None:
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        at = tuple(bad[0].tolist())
+        subject.fail(_at(key, at), "a finite number", str(values[at]))
+
+
+def _at(key: str, index: tuple[int, ...]) -> str:
+    return f"{key} at {list(index)}" if index else key
+
+
+def _kind(value: Any) -> str:
+    """What a value is: dtype and shape of arrays and tensors, otherwise its class."""
+    if isinstance(value, np.ndarray | np.generic | torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return type(value).__name__
+
+
+def _said(error: Exception) -> str:
+    """An exception in one line, with the innermost place that is not in an installed package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename]
+    message = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {message} ({Path(own[-1].filename).name}:{own[-1].lineno})"
