@@ -1,1 +1,1 @@
-"""experiments"""
+"""One module per experiment: ``python -m experiments.<module>``."""

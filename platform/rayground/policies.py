@@ -73,7 +73,8 @@ class TrainedPolicy:
         net = getattr(self._module, "net", None)
         if net is None:
             raise InputError(
-                f"{type(self._module).__name__} has no .net to export: build it with custom_models.q_module.q_module(Net)"
+                f"{type(self._module).__name__} has no .net to export; "
+                "build it with custom_models.q_module.q_module(Net)"
             )
         path = policy_file.save(
             Path(folder).expanduser().absolute(),

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.algorithms.algorithm import Algorithm, TrainIterCtx
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core import DEFAULT_MODULE_ID
-from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
+from ray.rllib.utils.metrics import (
+    ENV_RUNNER_RESULTS,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    TIMERS,
+    TRAINING_ITERATION_TIMER,
+)
 
 from rayground import checks
 from rayground.algorithms import state
@@ -21,10 +27,10 @@ from rayground.algorithms.headline import EpisodeWindow
 from rayground.errors import InputError, closest
 from rayground.policies import TrainedPolicy
 from rayground.rollouts.environments import make_single_env
+from rayground.rollouts.failures import RunnerFailure
 from rayground.rollouts.group import EnvironmentCrash, RunnerGroup
 from rayground.rollouts.rollout import Rollout
 from rayground.rollouts.runner import ArrayEnvRunner
-from rayground.rollouts.failures import RunnerFailure
 from rayground.seeding import seed_everything, seed_for
 
 logger = logging.getLogger("rayground")
@@ -38,6 +44,7 @@ class ArrayAlgorithm(Algorithm):
     Attributes:
         env_steps: Env steps taken so far.
         episodes: The finished episodes, and the window that headline metrics are over.
+        interruption: Asked between steps; when true, an iteration or an evaluation ends early.
     """
 
     changeable: ClassVar[tuple[str, ...]] = ("lr", "grad_clip")
@@ -49,11 +56,13 @@ class ArrayAlgorithm(Algorithm):
         Raises:
             InputError: If environment or module break their contract.
         """
-        checks.check_env(lambda: make_single_env(config), str(config.env))
-        self.env_steps = 0
+        if not config.disable_env_checking:
+            checks.check_env(lambda: make_single_env(config), str(config.env))
+        self.env_steps = self._env_steps_logged = 0
         self.episodes = EpisodeWindow(config.metrics_num_episodes_for_smoothing)
         self.changes: dict[str, Any] = {}
         self.pinned: frozenset[str] = frozenset()
+        self.interruption: Callable[[], bool] = lambda: False
         self._reset_next = True
         self._eval_runner: ArrayEnvRunner | None = None
         super().setup(config)
@@ -66,6 +75,10 @@ class ArrayAlgorithm(Algorithm):
     def _setup_logdir(self) -> None:
         """RLlib would leave an empty folder in ``~/ray_results``; what a run leaves is written elsewhere."""
         self._logdir = self._storage.trial_working_directory if self._storage else tempfile.gettempdir()
+
+    def env_steps_goal(self) -> int:
+        """Env steps at which this iteration ends; counted from 0, so that a resume keeps to the same grid."""
+        return (self.iteration + 1) * max(1, self.config.min_sample_timesteps_per_iteration or 0)
 
     @property
     def observation_space(self) -> gym.Space:
@@ -102,7 +115,7 @@ class ArrayAlgorithm(Algorithm):
         """Tells RLlib's MetricsLogger what its users look for under RLlib's own names."""
         if self.config.callbacks_class or self.config.callbacks_on_episode_end:
             self.metrics.aggregate(self.runners.get_metrics(), key=ENV_RUNNER_RESULTS)
-        taken = self.env_steps - self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
+        taken, self._env_steps_logged = self.env_steps - self._env_steps_logged, self.env_steps
         self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), taken, reduce="lifetime_sum")
         for name, value in self.episodes.headline().items():
             if name.startswith("episode_") and value is not None:
@@ -111,6 +124,12 @@ class ArrayAlgorithm(Algorithm):
     def metrics_of_iteration(self) -> dict[str, Any]:
         """What the algorithm adds to an iteration's metrics."""
         return {}
+
+    def _run_one_training_iteration(self) -> tuple[dict[str, Any], TrainIterCtx]:
+        """RLlib repeats ``training_step`` until enough was sampled; ours does one iteration, and may end early."""
+        with self.metrics.log_time((TIMERS, TRAINING_ITERATION_TIMER)), TrainIterCtx(algo=self) as context:
+            self.training_step()
+        return self.metrics.compile(), context
 
     def step(self) -> dict[str, Any]:
         """RLlib's iteration; the result's ``headline`` holds our metrics."""
@@ -134,6 +153,7 @@ class ArrayAlgorithm(Algorithm):
             seed=self.seed_for("evaluation"),
             weights=self.learner.module_arrays(),
             timeout_s=self.config.evaluation_sample_timeout_s,
+            interruption=self.interruption,
         )
         if isinstance(records, RunnerFailure):
             raise EnvironmentCrash(records)
@@ -166,8 +186,7 @@ class ArrayAlgorithm(Algorithm):
         """
         if key not in self.changeable:
             raise InputError(
-                f"{key!r} cannot change while training{closest(key, self.changeable)}; "
-                f"{', '.join(self.changeable)} can"
+                f"{key!r} cannot change while training{closest(key, self.changeable)}; {', '.join(self.changeable)} can"
             )
         logger.info("env step %d: %s changes from %r to %r", self.env_steps, key, getattr(self.config, key), value)
         self.changes[key] = value
@@ -230,13 +249,17 @@ class ArrayAlgorithm(Algorithm):
         self._reset_next = True
         self.sync_weights()
         make_callback(
-            "on_checkpoint_loaded", self.callbacks, self.config.callbacks_on_checkpoint_loaded, kwargs={"algorithm": self}
+            "on_checkpoint_loaded",
+            self.callbacks,
+            self.config.callbacks_on_checkpoint_loaded,
+            kwargs={"algorithm": self},
         )
 
     @classmethod
     def from_checkpoint(cls, path: str | Path, **_: Any) -> ArrayAlgorithm:
         """Builds the algorithm that a checkpoint was made with, and restores it."""
-        algorithm = state.read_config(Path(path)).build_algo()
+        config, _, _ = state.read_config(Path(path))
+        algorithm = config.build_algo()
         algorithm.restore(path)
         return algorithm
 

@@ -16,19 +16,53 @@ from rayground.rollouts.runner import ArrayEnvRunner
 from rayground.schedules import as_schedule
 
 SUPPORTED = frozenset(
-    """
-    env env_config observation_space action_space gym_env_vectorize_mode action_mask_key disable_env_checking
-    num_env_runners num_envs_per_env_runner num_cpus_per_env_runner custom_resources_per_env_runner
-    num_cpus_for_main_process rollout_fragment_length sample_timeout_s explore create_local_env_runner
-    restart_failed_env_runners restart_failed_sub_environments max_num_env_runner_restarts env_runner_cls
-    gamma lr grad_clip grad_clip_by optimizer train_batch_size model_config
-    callbacks_class callbacks_on_algorithm_init callbacks_on_train_result callbacks_on_evaluate_start
-    callbacks_on_evaluate_end callbacks_on_checkpoint_loaded callbacks_on_environment_created
-    callbacks_on_episode_start callbacks_on_episode_end
-    evaluation_interval evaluation_duration evaluation_config evaluation_sample_timeout_s
-    min_sample_timesteps_per_iteration metrics_num_episodes_for_smoothing seed log_level log_sys_usage
-    algo_class in_evaluation
-    """.split()
+    {
+        "action_space",
+        "algo_class",
+        "callbacks_class",
+        "callbacks_on_algorithm_init",
+        "callbacks_on_checkpoint_loaded",
+        "callbacks_on_environment_created",
+        "callbacks_on_episode_end",
+        "callbacks_on_episode_start",
+        "callbacks_on_evaluate_end",
+        "callbacks_on_evaluate_start",
+        "callbacks_on_train_result",
+        "custom_resources_per_env_runner",
+        "disable_env_checking",
+        "env",
+        "env_config",
+        "env_runner_cls",
+        "evaluation_config",
+        "evaluation_duration",
+        "evaluation_interval",
+        "evaluation_sample_timeout_s",
+        "gamma",
+        "grad_clip",
+        "grad_clip_by",
+        "gym_env_vectorize_mode",
+        "in_evaluation",
+        "log_level",
+        "log_sys_usage",
+        "lr",
+        "max_num_env_runner_restarts",
+        "metrics_num_episodes_for_smoothing",
+        "min_sample_timesteps_per_iteration",
+        "model_config",
+        "num_cpus_for_main_process",
+        "num_cpus_per_env_runner",
+        "num_env_runners",
+        "num_envs_per_env_runner",
+        "observation_space",
+        "optimizer",
+        "policies",
+        "restart_failed_env_runners",
+        "restart_failed_sub_environments",
+        "rollout_fragment_length",
+        "sample_timeout_s",
+        "seed",
+        "train_batch_size",
+    }
 )
 """Settings that every algorithm of ours obeys; each adds its own. Others must keep their default value."""
 
@@ -63,6 +97,7 @@ class ArrayConfig(AlgorithmConfig):
         self.evaluation_duration = 10
         self.log_sys_usage = False
         self.log_level = "ERROR"
+        self._dont_auto_sync_env_runner_states = True  # weights travel with each call, counters are ours
 
     def training(self, *, optimizer: str | Mapping[str, Any] | None = None, **kwargs: Any) -> ArrayConfig:
         """RLlib's ``training()`` with an optimizer that counts.
@@ -126,9 +161,11 @@ class ArrayConfig(AlgorithmConfig):
             self.lr = lr
 
     def _check_supported(self) -> None:
+        if self.is_multi_agent:
+            raise InputError(f"multi_agent() is not supported by {self.algo_class.__name__}: it trains one policy")
         defaults = _defaults(type(self))
         for key, value in vars(self).items():
-            if key in self.supported or key.startswith("_") or _same(value, defaults[key]):
+            if key in self.supported or key == "class" or key.startswith("_") or _same(value, defaults[key]):
                 continue
             hint = f": {_HINTS[key]}" if key in _HINTS else f"; its default is {defaults[key]!r}"
             raise InputError(f"{key}={value!r} is not supported by {self.algo_class.__name__}{hint}")
@@ -154,7 +191,8 @@ def _defaults(config_class: type[ArrayConfig]) -> dict[str, Any]:
 
 
 def _known(config_class: type[ArrayConfig]) -> frozenset[str]:
-    return frozenset(_defaults(config_class))
+    # RLlib itself leaves "class" in a config that was made from a state.
+    return frozenset(_defaults(config_class)) | {"class"}
 
 
 def _same(a: Any, b: Any) -> bool:

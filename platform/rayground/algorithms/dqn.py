@@ -31,10 +31,19 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
     """
 
     supported = SUPPORTED | frozenset(
-        """
-        replay replay_ratio epsilon n_step double_q dueling td_error_loss_fn tau target_network_update_freq
-        num_steps_sampled_before_learning_starts store_buffer_in_checkpoints
-        """.split()
+        {
+            "double_q",
+            "dueling",
+            "epsilon",
+            "n_step",
+            "num_steps_sampled_before_learning_starts",
+            "replay",
+            "replay_ratio",
+            "store_buffer_in_checkpoints",
+            "target_network_update_freq",
+            "tau",
+            "td_error_loss_fn",
+        }
     )
 
     def __init__(self, algo_class: type | None = None) -> None:
@@ -46,7 +55,7 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
     def training(
         self, *, replay: SlottedReplay | None = None, replay_ratio: float | None = None, **kwargs: Any
     ) -> DQNConfig:
-        """RLlib's ``training()`` for DQN, and:
+        """RLlib's ``training()`` for DQN, with replay settings of our own.
 
         Args:
             replay: What the replay buffer is to be.
@@ -133,9 +142,9 @@ class DQN(ArrayAlgorithm):
         self._learned: list[tuple[int, dict[str, float]]] = []
 
     def training_step(self) -> None:
-        """One iteration: act, store, learn, until ``min_sample_timesteps_per_iteration`` env steps were taken."""
-        goal = self.env_steps + max(1, self.config.min_sample_timesteps_per_iteration or 0)
-        while self.env_steps < goal:
+        """One iteration of ``min_sample_timesteps_per_iteration`` env steps: act, store, learn."""
+        goal = self.env_steps_goal()
+        while self.env_steps < goal and not self.interruption():
             for rollout in self.sample(self.config.get_rollout_fragment_length()):
                 self.replay.add(rollout, first_lane=self.first_lane(rollout))
             self.learn()

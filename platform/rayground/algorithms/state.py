@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
+import torch
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.rl_module.rl_module import RLModule
+
 from rayground import checkpoints
 from rayground.errors import CheckpointError
 from rayground.seeding import get_rng_state, set_rng_state
@@ -39,7 +44,11 @@ def save(algorithm: ArrayAlgorithm, folder: Path) -> None:
             "rng": rng_arrays,
         }
         | extra_arrays,
-        blobs={CONFIG: checkpoints.dump_pickle(algorithm.config.copy(copy_frozen=False))},
+        blobs={
+            CONFIG: checkpoints.dump_pickle(
+                (algorithm.config.copy(copy_frozen=False), algorithm.observation_space, algorithm.action_space)
+            )
+        },
     )
 
 
@@ -70,8 +79,8 @@ def load(algorithm: ArrayAlgorithm, folder: Path) -> None:
     set_rng_state((state["rng"], checkpoint.arrays("rng")))
 
 
-def read_config(folder: Path) -> ArrayConfig:
-    """The config that a checkpoint was made with.
+def read_config(folder: Path) -> tuple[ArrayConfig, gym.Space, gym.Space]:
+    """The config that a checkpoint was made with, and the spaces of one observation and one action.
 
     It is a pickle, and loading one can run code: load checkpoints from people you trust. (An exported policy
     holds none.)
@@ -80,6 +89,24 @@ def read_config(folder: Path) -> ArrayConfig:
         CheckpointError: If a class in it cannot be imported; the class is named.
     """
     return checkpoints.load_pickle(checkpoints.load_checkpoint(folder).blob(CONFIG), folder)
+
+
+def read_module(folder: Path) -> RLModule:
+    """The policy's module of a checkpoint, for acting only, without an algorithm around it.
+
+    Raises:
+        CheckpointError: If the folder holds no whole checkpoint, or its weights do not fit its module.
+    """
+    config, observation_space, action_space = read_config(folder)
+    arrays = checkpoints.load_checkpoint(folder).arrays("module")
+    spec = config.get_rl_module_spec(spaces={DEFAULT_MODULE_ID: (observation_space, action_space)}, inference_only=True)
+    module = spec.build()
+    own = module.state_dict()
+    wrong = [name for name, value in own.items() if name not in arrays or arrays[name].shape != value.shape]
+    if wrong:
+        raise CheckpointError(f"{folder}: its weights do not fit {type(module).__name__}: {', '.join(wrong[:5])}")
+    module.load_state_dict({name: torch.as_tensor(arrays[name]) for name in own})
+    return module
 
 
 def _callback_state(callback: Any) -> dict[str, Any] | None:

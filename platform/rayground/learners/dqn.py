@@ -85,4 +85,3 @@ class DQNLearner(LeanTorchLearner, DQNTorchLearner):
             for online, target in self._target_pairs:
                 target.lerp_(online, self._tau) if target.is_floating_point() else target.copy_(online)
         self.num_target_updates += times
-

@@ -1,5 +1,7 @@
-"""Losses as pure functions of tensors. Suffixes: B batch, A actions; ``q_tm1`` is for the observation acted on,
-``q_t`` for the one reached n steps later."""
+"""Losses as pure functions of tensors.
+
+Suffixes: B batch, A actions; ``q_tm1`` is for the observation acted on, ``q_t`` for the one reached n steps later.
+"""
 
 from __future__ import annotations
 

@@ -44,6 +44,4 @@ class Deadline:
     def check(self) -> None:
         """Raises TimeoutError when the time is over."""
         if self._seconds is not None and time.monotonic() - self._started > self._seconds:
-            raise TimeoutError(
-                f"{self._what}: not done after {self._seconds:g} s (evaluation_sample_timeout_s)"
-            )
+            raise TimeoutError(f"{self._what}: not done after {self._seconds:g} s (evaluation_sample_timeout_s)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -36,9 +36,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         super().__init__(config=config, **kwargs)
         self._obs: np.ndarray | None = None
         self._run_seed = secrets.randbits(31) if config.seed is None else config.seed
-        self._failures_left = (
-            config.max_num_env_runner_restarts if config.restart_failed_sub_environments else 0
-        )
+        self._failures_left = config.max_num_env_runner_restarts if config.restart_failed_sub_environments else 0
         self._parameters = dict(self.module.state_dict()) if self.module is not None else {}
         self._episode_callbacks = EpisodeCallbacks(self)
 
@@ -65,15 +63,19 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
                 if self._failures_left == 0:
                     return self._failure(failed)
                 self._failures_left -= 1
-                logger.warning(
-                    "runner %d: environment failed, making it anew", self.worker_index, exc_info=True
-                )
+                logger.warning("runner %d: environment failed, making it anew", self.worker_index, exc_info=True)
                 self._make_env_anew()
             except Exception as error:
                 return self._failure(error)
 
     def evaluate(
-        self, num_episodes: int, *, seed: int, weights: Weights | None = None, timeout_s: float | None = None
+        self,
+        num_episodes: int,
+        *,
+        seed: int,
+        weights: Weights | None = None,
+        timeout_s: float | None = None,
+        interruption: Callable[[], bool] = lambda: False,
     ) -> list[EpisodeRecord] | RunnerFailure:
         """Plays exactly ``num_episodes`` greedy episodes from a reset with ``seed``.
 
@@ -84,6 +86,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             seed: Seed of the environments; the same one gives the same starts.
             weights: The module's parameters by name, or None if they are loaded.
             timeout_s: Give up after this many seconds.
+            interruption: Asked before each step; when true, what has been played so far is returned.
 
         Returns:
             The records in the order in which the episodes ended, or what went wrong.
@@ -91,7 +94,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         if weights is not None:
             self.load_weights(weights)
         try:
-            return list(self._evaluate(num_episodes, seed, timeout_s))
+            return list(self._evaluate(num_episodes, seed, timeout_s, interruption))
         except Exception as error:
             return self._failure(error)
 
@@ -124,12 +127,14 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         rollout.obs[num_steps] = self._obs
         return rollout
 
-    def _evaluate(self, num_episodes: int, seed: int, timeout_s: float | None) -> Iterator[EpisodeRecord]:
+    def _evaluate(
+        self, num_episodes: int, seed: int, timeout_s: float | None, interruption: Callable[[], bool]
+    ) -> Iterator[EpisodeRecord]:
         self._reset(seed)
         clock = Deadline(timeout_s, f"{num_episodes} evaluation episodes")
         left_N = np.full(self.num_envs, num_episodes // self.num_envs)
         left_N[: num_episodes % self.num_envs] += 1
-        while left_N.any():
+        while left_N.any() and not interruption():
             clock.check()
             valid_N = ~self._done
             actions_N = self._act_greedily()

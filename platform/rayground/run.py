@@ -1,0 +1,263 @@
+"""One run: build or restore, then train, evaluate, log, checkpoint, until the stop rule holds."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import pandas as pd
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, EVALUATION_RESULTS
+from ray.tune.utils import flatten_dict
+
+from rayground.algorithms import state
+from rayground.algorithms.base import ArrayAlgorithm
+from rayground.checkpoints import CheckpointKeeper
+from rayground.errors import CheckpointError, InputError
+from rayground.experiment import Experiment
+from rayground.policies import TrainedPolicy
+from rayground.results.loggers import RunLogger
+from rayground.results.runs import RunFiles
+
+logger = logging.getLogger("rayground")
+
+Row = dict[str, Any]
+SCORE = "evaluation/episode_return_mean"
+
+
+class Reporter(Protocol):
+    """Whoever shows a run's progress."""
+
+    def update(self, row: Row) -> None:
+        """Takes the next result."""
+        ...
+
+
+class Interruption:
+    """Becomes true when the run is to end early, and says why.
+
+    Attributes:
+        signal: The signal that came, if one did.
+    """
+
+    def __init__(self, also: Callable[[], bool] = lambda: False) -> None:
+        """``also`` is asked too: a run in another process is told through a file."""
+        self.signal: int | None = None
+        self._also = also
+
+    def __call__(self) -> bool:
+        """Whether to end."""
+        return self.signal is not None or self._also()
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Listens to Ctrl-C and SIGTERM; a second Ctrl-C ends at once. Ray sets handlers, so enter this after it."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.signal = number
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has ended, or has been read back.
+
+    Attributes:
+        folder: Its folder.
+        stop_reason: Why it ended, where that is known.
+        interrupted_by: The signal that ended it, if one did.
+    """
+
+    folder: Path
+    stop_reason: str | None = None
+    interrupted_by: int | None = None
+
+    @property
+    def files(self) -> RunFiles:
+        """What is in the folder."""
+        return RunFiles(self.folder)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per result, by the names of ``docs/metrics.md``."""
+        return self.files.frame
+
+    @cached_property
+    def policy(self) -> TrainedPolicy:
+        """The best policy (by greedy evaluation where there was one), without building the algorithm."""
+        checkpoint = self.files.best_checkpoint
+        if checkpoint is None:
+            raise CheckpointError(f"{self.folder}: no whole checkpoint")
+        return TrainedPolicy(state.read_module(checkpoint))
+
+    @cached_property
+    def algorithm(self) -> ArrayAlgorithm:
+        """The algorithm as it was at the last checkpoint, built anew; ``algorithm.stop()`` ends it."""
+        checkpoint = self.files.last_checkpoint
+        if checkpoint is None:
+            raise CheckpointError(f"{self.folder}: no whole checkpoint")
+        return ArrayAlgorithm.from_checkpoint(checkpoint)
+
+
+def execute(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    reporter: Reporter,
+    interruption: Interruption,
+    resume: Path | None = None,
+    pinned: frozenset[str] = frozenset(),
+) -> Run:
+    """Runs ``experiment`` in ``folder`` until it stops.
+
+    Args:
+        experiment: With the seed in its config.
+        folder: The run's own.
+        reporter: Shows progress.
+        interruption: Ends the run early, with a last checkpoint.
+        resume: A checkpoint of this run to go on from: what came after it is cut away.
+        pinned: Settings given by hand, which hold against changes that training had made.
+
+    Returns:
+        The run.
+
+    Raises:
+        InputError: If something is wrong before training.
+        RunError: If the run cannot go on; the traceback is in ``error.txt`` of its folder.
+    """
+    (folder / "error.txt").unlink(missing_ok=True)
+    algorithm = experiment.config.copy(copy_frozen=False).build_algo()
+    try:
+        algorithm.interruption = interruption
+        algorithm.pinned = pinned
+        if resume is not None:
+            algorithm.restore(resume)
+        with interruption.on_signals(), RunLogger(folder, resume_at=algorithm.env_steps if resume else None) as log:
+            return _loop(experiment, algorithm, folder, log, reporter, interruption)
+    except InputError:
+        raise
+    except Exception as error:
+        (folder / "error.txt").write_text(getattr(error, "traceback", None) or traceback.format_exc())
+        raise
+    finally:
+        algorithm.stop()
+
+
+def _loop(
+    experiment: Experiment,
+    algorithm: ArrayAlgorithm,
+    folder: Path,
+    log: RunLogger,
+    reporter: Reporter,
+    interruption: Interruption,
+) -> Run:
+    keeper = CheckpointKeeper(
+        folder / "checkpoints", keep_best=experiment.checkpoints.keep_best, keep_last=experiment.checkpoints.keep_last
+    )
+    if algorithm.iteration:
+        keeper.rewind(algorithm.env_steps)
+    clock = Clock(algorithm)
+    best = keeper.best_score
+    while True:
+        result = algorithm.train()
+        row = make_row(result, clock)
+        reason = "interrupted" if interruption() else _why_done(result) or experiment.stop.reason(row)
+        if reason and SCORE not in row and not interruption():
+            row |= evaluation_row(algorithm.evaluate())
+        log.log(row)
+        reporter.update(row)
+        score = row.get(SCORE, row["episode_return_mean"] if not experiment.config.evaluation_interval else None)
+        is_best = score is not None and experiment.checkpoints.keep_best > 0 and (best is None or score >= best)
+        if reason or is_best or is_due(experiment.checkpoints.every, algorithm.iteration):
+            algorithm._time_total = clock.seconds
+            path = keeper.path_for(algorithm.env_steps)
+            algorithm.save(path)
+            keeper.add(path, algorithm.env_steps, score)
+            best = score if is_best else best
+        if reason:
+            return Run(folder, reason, interruption.signal)
+
+
+def is_due(every: int, iteration: int) -> bool:
+    """Whether something that happens every so many iterations (0: never) happens now."""
+    return every > 0 and iteration % every == 0
+
+
+class Clock:
+    """Wall time of a run over all its resumes, and env steps per second."""
+
+    def __init__(self, algorithm: ArrayAlgorithm) -> None:
+        self._before = algorithm._time_total
+        self._started = self._last = time.monotonic()
+        self._last_env_steps = algorithm.env_steps
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of running so far."""
+        return self._before + time.monotonic() - self._started
+
+    def lap(self, env_steps: int) -> float:
+        """Env steps per second since the last call."""
+        now = time.monotonic()
+        speed = (env_steps - self._last_env_steps) / max(now - self._last, 1e-9)
+        self._last, self._last_env_steps = now, env_steps
+        return speed
+
+
+def make_row(result: dict[str, Any], clock: Clock) -> Row:
+    """Turns a result of ``algorithm.train()`` into the flat row that is logged."""
+    result = {key: value for key, value in result.items() if key != "config"}
+    headline = result.pop("headline")
+    evaluation = result.pop(EVALUATION_RESULTS, None)
+    row = {"env_steps": headline.pop("env_steps"), "iteration": result["training_iteration"]}
+    row |= {"time_s": clock.seconds, "env_steps_per_s": clock.lap(row["env_steps"])}
+    row |= headline
+    if evaluation:
+        row |= evaluation_row(evaluation)
+    return row | {f"rllib/{key}": value for key, value in flatten_dict(result, delimiter="/").items()}
+
+
+def evaluation_row(results: dict[str, Any]) -> Row:
+    """The evaluation's part of a row."""
+    return {f"evaluation/{key}": value for key, value in results[ENV_RUNNER_RESULTS].items()}
+
+
+def _why_done(result: dict[str, Any]) -> str | None:
+    """Callbacks stop a run as in Tune: they set ``result["done"]``, and ours say why."""
+    return (result.get("stop_reason") or "a callback set result['done']") if result.get("done") else None
+
+
+def settings_of(experiment: Experiment, tree: dict[str, Any]) -> dict[str, Any]:
+    """What ``params.json`` holds."""
+    return {"algorithm": tree, "stop": asdict(experiment.stop), "checkpoints": asdict(experiment.checkpoints)}
+
+
+def load(folder: str | Path) -> Run:
+    """Reads a run back: ``run.frame``, ``run.policy``, ``run.algorithm``.
+
+    Args:
+        folder: A run folder; relative paths and ``~`` are fine.
+
+    Raises:
+        InputError: If there is no run in that folder.
+    """
+    return Run(RunFiles.open(folder).folder)
