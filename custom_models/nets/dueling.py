@@ -55,9 +55,8 @@ class DuelingHead(nn.Module):
             return value_and_advantages @ self.combine
         value, advantages = value_and_advantages.split((1, self.num_actions), dim=1)
         legal_sum = advantages.masked_fill(~action_mask, 0.0).sum(dim=1, keepdim=True)
-        # At least 1: a row without a legal action must not put NaN into the gradients of the others.
-        num_legal = action_mask.sum(dim=1, keepdim=True).clamp(min=1)
-        return (value + advantages - legal_sum / num_legal).masked_fill(~action_mask, float("-inf"))
+        legal_mean = legal_sum / action_mask.sum(dim=1, keepdim=True)
+        return (value + advantages - legal_mean).masked_fill(~action_mask, float("-inf"))
 
 
 class _TwoStreams(nn.Module):
