@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class QModule(TorchRLModule, QNetAPI, TargetNetworkAPI, InferenceOnlyAPI):
             raise ValueError("QModule: expected num_atoms=1, it learns no distribution of returns")
         self.net = self._build_net()
         self._net_takes_mask = ACTION_MASK in inspect.signature(self.net.forward).parameters
-        self._epsilon_points = _points(self.model_config.get("epsilon"))
+        self._epsilon_schedule = _schedule(self.model_config.get("epsilon"))
         self.train(not self.inference_only)
 
     def train(self, mode: bool = True) -> QModule:
@@ -117,9 +118,9 @@ class QModule(TorchRLModule, QNetAPI, TargetNetworkAPI, InferenceOnlyAPI):
         """
         if t is None:
             raise ValueError("QModule: exploration needs t, the env steps so far: forward_exploration(batch, t=...)")
-        if self._epsilon_points is None:
+        if self._epsilon_schedule is None:
             raise ValueError("QModule: exploration needs model_config['epsilon'], which the DQN config puts there")
-        return float(np.interp(t, *self._epsilon_points))
+        return float(self._epsilon_schedule(t))
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Tensor]:
         """Returns what RLlib's own DQN learner needs, each ``[B, A]``.
@@ -148,17 +149,17 @@ class QModule(TorchRLModule, QNetAPI, TargetNetworkAPI, InferenceOnlyAPI):
         return ["target_net"]
 
 
-def _points(epsilon: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Splits RLlib's number or ``[[env_steps, value], ...]`` into steps and values, as ``np.interp`` takes them."""
-    if epsilon is None:
-        return None
+def _schedule(epsilon: Any) -> Callable[[int], float] | None:
+    """Makes a function of env steps of a number, RLlib's ``[[env_steps, value], ...]``, or a function already."""
+    if epsilon is None or callable(epsilon):
+        return epsilon
     pairs = [[0, epsilon]] if isinstance(epsilon, (int, float)) else epsilon
     points = np.asarray(pairs, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != 2 or np.any(np.diff(points[:, 0]) <= 0):
         raise ValueError(f"epsilon: expected a number or ascending [[env_steps, value], ...], got {epsilon!r}")
     if points[:, 1].min() < 0.0 or points[:, 1].max() > 1.0:
         raise ValueError(f"epsilon: expected values between 0 and 1, got {epsilon!r}")
-    return points[:, 0].copy(), points[:, 1].copy()
+    return partial(np.interp, xp=points[:, 0].copy(), fp=points[:, 1].copy())
 
 
 def dueling_mlp(

@@ -90,6 +90,7 @@ def test_epsilon_is_linear_between_points_and_constant_after():
     values = [module.epsilon(t) for t in (0, 500, 1000, 1500, 2000, 10**9)]
     assert values == pytest.approx([1.0, 0.75, 0.5, 0.3, 0.1, 0.1])
     assert build(dueling_mlp(), epsilon=0.2).epsilon(10**9) == 0.2
+    assert build(dueling_mlp(), epsilon=lambda t: 1.0 / (1 + t)).epsilon(3) == 0.25
 
 
 def test_epsilon_is_the_share_of_exploration():
