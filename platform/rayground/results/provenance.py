@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -52,11 +52,15 @@ def _new_files(code: Path) -> str:
     """Returns untracked Python files as a diff from nothing: a new experiment is rarely committed before its run."""
     root = (_git(code, "rev-parse", "--show-toplevel") or "").strip()
     names = _git(Path(root), "ls-files", "--others", "--exclude-standard", "-z", "--", "*.py") if root else None
-    parts: list[str] = []
+    diff = ""
     for name in filter(None, (names or "").split("\0")):
-        lines = (Path(root) / name).read_text(errors="replace").splitlines(keepends=True)
-        parts += difflib.unified_diff([], lines, "/dev/null", f"b/{name}")
-    return "".join(part if part.endswith("\n") else part + "\n" for part in parts)
+        if len(diff) > LARGEST_DIFF:  # somebody's whole virtual environment
+            break
+        with contextlib.suppress(OSError):
+            lines = (Path(root) / name).read_text(errors="replace").splitlines()
+            diff += f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1,{len(lines)} @@\n"
+            diff += "".join(f"+{line}\n" for line in lines)
+    return diff
 
 
 def _cut(diff: str) -> str:
@@ -64,7 +68,7 @@ def _cut(diff: str) -> str:
     if len(data) <= LARGEST_DIFF:
         return diff
     kept = data[:LARGEST_DIFF].decode(errors="ignore")
-    return f"{kept}\n[cut here: the whole diff has {len(data):,} bytes, {LARGEST_DIFF:,} are kept]\n"
+    return f"{kept}\n[cut here: the diff is longer than the {LARGEST_DIFF:,} bytes that are kept]\n"
 
 
 def versions() -> dict[str, str | None]:

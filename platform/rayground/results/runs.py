@@ -209,8 +209,8 @@ def _what_is(path: Path) -> str:
 
 
 def _hint(path: Path) -> str:
-    siblings = [sibling.name for sibling in path.parent.iterdir()] if path.parent.is_dir() else []
-    return closest(path.name, siblings)
+    folders = path.parent.iterdir() if path.parent.is_dir() and not path.exists() else []
+    return closest(path.name, [folder.name for folder in folders if folder.is_dir()])
 
 
 def run_folder_of(checkpoint: str | Path) -> Path:
