@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,20 +13,19 @@ import tyro
 
 from rayground import quiet
 from rayground.algorithms import state
+from rayground.checkpoints import env_steps_of
 from rayground.dry_run import describe
 from rayground.errors import InputError, RunError
-from rayground.experiment import Experiment
+from rayground.experiment import CheckpointRule, Experiment
 from rayground.flags import Flags, parse
 from rayground.launch import Origin, ready, resume_here, train_here, train_seeds
 from rayground.policies import TrainedPolicy
-from rayground.progress import summary
+from rayground.progress import Ended, seeds_summary, summary
 from rayground.results.folder import DEFAULT_STORAGE
 from rayground.results.runs import RunFiles, resolve_checkpoint, run_folder_of
 from rayground.run import Run
 from rayground.settings import apply_overrides
 from rayground.stop import Stop
-
-logger = logging.getLogger("rayground")
 
 
 def experiment_command(experiment: Experiment, argv: Sequence[str]) -> int:
@@ -39,7 +37,8 @@ def experiment_command(experiment: Experiment, argv: Sequence[str]) -> int:
     main = sys.modules["__main__"]
     module = main.__spec__.name if main.__spec__ is not None else Path(main.__file__ or experiment.name).stem
     description = experiment.description or inspect.getdoc(main) or experiment.name
-    return guarded(lambda: _experiment(experiment, parse(argv, module, description), module))
+    flags = parse(argv, f"python -m {module}", description)
+    return guarded(lambda: _experiment(experiment, flags, module))
 
 
 def guarded(command: Callable[[], int]) -> int:
@@ -62,31 +61,28 @@ def guarded(command: Callable[[], int]) -> int:
 
 def _experiment(experiment: Experiment, flags: Flags, module: str) -> int:
     origin = Origin(module=module, flags=asdict(flags))
-    if flags.resume is not None:
-        return _finish([_resume(experiment, flags, origin)], module)
-    experiment, _ = with_flags(experiment, flags)
     storage = flags.storage_path or DEFAULT_STORAGE
+    if flags.resume is not None:
+        return _resume(experiment, flags, origin)
+    experiment, _ = with_flags(experiment, flags)
     if flags.dry_run:
         print(describe(ready(experiment, flags.seed), storage, flags.num_seeds))
         return 0
     if flags.num_seeds == 1:
-        return _finish([train_here(experiment, seed=flags.seed, storage=storage, origin=origin)], module)
+        return _finish(train_here(experiment, seed=flags.seed, storage=storage, origin=origin), experiment, module)
     first = flags.seed or 0
-    return _finish(
-        train_seeds(experiment, list(range(first, first + flags.num_seeds)), storage=storage, origin=origin), module
-    )
+    seeds = list(range(first, first + flags.num_seeds))
+    runs = dict(zip(seeds, train_seeds(experiment, seeds, storage=storage, origin=origin), strict=True))
+    ended = {seed: _ended(run, experiment) for seed, run in runs.items()}
+    print(seeds_summary(ended, runs[first].folder.parent, experiment.name, module))
+    return _exit_code(runs[first])
 
 
 def with_flags(experiment: Experiment, flags: Flags) -> tuple[Experiment, dict[str, Any]]:
     """The experiment as the flags change it, and the config settings that they changed, by name."""
     config = experiment.config.copy(copy_frozen=False)
-    pairs = {
-        "num_env_runners": flags.num_env_runners,
-        "num_envs_per_env_runner": flags.num_envs_per_env_runner,
-        "evaluation_interval": flags.evaluation_interval,
-        "evaluation_duration": flags.evaluation_duration,
-    }
-    given = [f"{key}={value}" for key, value in pairs.items() if value is not None]
+    named = ("num_env_runners", "num_envs_per_env_runner", "evaluation_interval", "evaluation_duration")
+    given = [f"{name}={getattr(flags, name)}" for name in named if getattr(flags, name) is not None]
     changed = apply_overrides(config, [*given, *flags.set_])
     checkpoints = experiment.checkpoints
     if flags.checkpoint_freq is not None:
@@ -101,38 +97,49 @@ def with_flags(experiment: Experiment, flags: Flags) -> tuple[Experiment, dict[s
     return experiment, {key: new for key, (_, new) in changed.items()}
 
 
-def _resume(experiment: Experiment, flags: Flags, origin: Origin) -> Run:
-    checkpoint = resolve_checkpoint(
-        flags.resume or "", storage=flags.storage_path or DEFAULT_STORAGE, name=experiment.name
-    )
+def _resume(experiment: Experiment, flags: Flags, origin: Origin) -> int:
+    """Goes on with a run by its own settings, as recorded, and what the flags change in them."""
+    storage = flags.storage_path or DEFAULT_STORAGE
+    checkpoint = resolve_checkpoint(flags.resume or "", storage=storage, name=flags.name or experiment.name)
     folder = run_folder_of(checkpoint)
     files = RunFiles(folder)
-    recorded = files.experiment["experiment"]
-    if files.experiment["module"] not in ("", origin.module):
+    recorded = files.experiment
+    if recorded["module"] not in ("", origin.module):
         raise InputError(
-            f"{folder} is a run of {recorded}: resume it with python -m {files.experiment['module']} --resume ..."
+            f"{folder} is a run of {recorded['module']}: resume it with python -m {recorded['module']} --resume"
         )
     own = replace(
         experiment,
-        name=recorded,
+        name=recorded["experiment"],
         config=state.read_config(checkpoint)[0],
         stop=Stop(**files.params["stop"]),
-        checkpoints=type(experiment.checkpoints)(**files.params["checkpoints"]),
+        checkpoints=CheckpointRule(**files.params["checkpoints"]),
     )
-    changed_experiment, changed = with_flags(own, flags)
-    stop = changed_experiment.stop.still_open(files.row_at(files.env_steps_of(checkpoint)), flags)
-    resumed = replace(changed_experiment, stop=stop)
+    resumed, changed = with_flags(own, replace(flags, name=None))
+    met = resumed.stop.reason(files.row_at(env_steps_of(checkpoint)))
+    if met:
+        raise InputError(
+            f"{folder} has already met its stop rule ({met}): give a higher one "
+            "with --stop-timesteps or --stop-reward (inf takes the rule on the return away)"
+        )
     if flags.dry_run:
         print(describe(ready(resumed, None), folder.parent, 1))
-        raise SystemExit(0)
-    return resume_here(resumed, checkpoint, folder, changed=changed, origin=origin)
+        return 0
+    run = resume_here(resumed, checkpoint, folder, changed=changed, origin=origin)
+    return _finish(run, resumed, origin.module)
 
 
-def _finish(runs: list[Run], module: str) -> int:
-    for run in runs:
-        print(summary(run, module))
-    interrupted = runs[0].interrupted_by
-    return 0 if interrupted is None else 128 + interrupted
+def _finish(run: Run, experiment: Experiment, module: str) -> int:
+    print(summary(_ended(run, experiment), experiment.name, module))
+    return _exit_code(run)
+
+
+def _ended(run: Run, experiment: Experiment) -> Ended:
+    return Ended(run.folder, run.stop_reason or "", run.files.rows, experiment.stop)
+
+
+def _exit_code(run: Run) -> int:
+    return 0 if run.interrupted_by is None else 128 + run.interrupted_by
 
 
 @dataclass(frozen=True)
@@ -152,14 +159,31 @@ class Export:
 def export(args: Export) -> int:
     """Runs ``rayground export``."""
     checkpoint = resolve_checkpoint(args.run, storage=args.storage_path, prefer="last" if args.last else "best")
-    files = RunFiles(run_folder_of(checkpoint))
-    folder = TrainedPolicy(state.read_module(checkpoint)).export(args.to, info=files.policy_info(checkpoint))
-    print(f"{checkpoint} exported to {folder}\nrayground.policy_file.load({str(folder)!r}) runs it without Ray")
+    info = _info(RunFiles(run_folder_of(checkpoint)), checkpoint)
+    folder = TrainedPolicy(state.read_module(checkpoint)).export(args.to, info=info)
+    print(f"{checkpoint}\nexported to {folder}; rayground.policy_file.load({str(folder)!r}) runs it without Ray")
     return 0
+
+
+def _info(files: RunFiles, checkpoint: Path) -> dict[str, Any]:
+    """What an exported policy says about where it comes from."""
+    recorded = files.experiment
+    env_steps = env_steps_of(checkpoint)
+    row = files.row_at(env_steps)
+    return {
+        "experiment": recorded["experiment"],
+        "run": files.folder.name,
+        "env": files.params["algorithm"]["env"],
+        "env_steps": env_steps,
+        "seed": recorded["seed"],
+        "episode_return_mean": row["episode_return_mean"],
+        "evaluation_return_mean": row.get("evaluation/episode_return_mean"),
+        "versions": recorded["versions"],
+    }
 
 
 def rayground_command(argv: Sequence[str] | None = None) -> None:
     """The ``rayground`` command."""
-    argv = sys.argv[1:] if argv is None else argv
+    argv = list(sys.argv[1:] if argv is None else argv)
     commands = Annotated[Export, tyro.conf.subcommand("export")]
-    sys.exit(guarded(lambda: export(tyro.cli(commands, args=list(argv), prog="rayground"))))
+    sys.exit(guarded(lambda: export(tyro.cli(commands, args=argv, prog="rayground"))))

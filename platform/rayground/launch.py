@@ -10,7 +10,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from ray import tune
 
 from rayground import quiet
 from rayground.budget import warn_cores
+from rayground.checkpoints import env_steps_of
 from rayground.errors import RunError
 from rayground.experiment import Experiment
 from rayground.progress import Progress, SeedsProgress
@@ -32,8 +34,7 @@ from rayground.results.folder import (
     write_experiment_json,
     write_params,
 )
-from rayground.results.runs import RunFiles
-from rayground.run import Interruption, Reporter, Run, execute, settings_of
+from rayground.run import Interruption, Run, execute, settings_of
 from rayground.settings import settings_tree
 
 logger = logging.getLogger("rayground")
@@ -63,7 +64,6 @@ def train_here(
     seed: int | None = None,
     storage: str | Path = DEFAULT_STORAGE,
     origin: Origin | None = None,
-    reporter: Reporter | None = None,
 ) -> Run:
     """Trains one run in this process, in a folder of its own.
 
@@ -77,7 +77,7 @@ def train_here(
     folder = create_run_folder(storage, experiment.name)
     try:
         _describe(folder, experiment, origin or Origin())
-        with _reporting(reporter, experiment) as shown:
+        with _reporting(experiment) as shown:
             return execute(experiment, folder, reporter=shown, interruption=Interruption())
     except BaseException:
         if not (folder / "result.json").exists() and not (folder / "error.txt").exists():
@@ -92,7 +92,6 @@ def resume_here(
     *,
     changed: dict[str, Any],
     origin: Origin,
-    reporter: Reporter | None = None,
 ) -> Run:
     """Goes on from ``checkpoint`` in the run's own ``folder``.
 
@@ -102,15 +101,14 @@ def resume_here(
         folder: The run's.
         changed: The settings changed by hand, by name.
         origin: How the resume was asked for.
-        reporter: Shows progress; the usual bar if None.
     """
     experiment = ready(experiment, None)
     quiet.init_ray()
     experiment = fit_to_cores(experiment)
-    env_steps = RunFiles(folder).env_steps_of(checkpoint)
+    env_steps = env_steps_of(checkpoint)
     record_resume(folder, command=origin.command, changed=changed, from_checkpoint=checkpoint, env_steps=env_steps)
     write_params(folder, settings_of(experiment, settings_tree(experiment.config)))
-    with _reporting(reporter, experiment) as shown:
+    with _reporting(experiment) as shown:
         return execute(
             experiment,
             folder,
@@ -145,9 +143,10 @@ def train_seeds(
         folder.mkdir()
         _describe(folder, experiments[seed], origin)
     interruption = Interruption()
+    reasons: dict[int, str] = {}
     failures: dict[int, str] = {}
-    worker = threading.Thread(target=_run_trials, args=(experiments, group, failures), daemon=True)
-    with interruption.on_signals(), SeedsProgress(experiment.stop, experiment.name) as progress:
+    worker = threading.Thread(target=_run_trials, args=(experiments, group, reasons, failures), daemon=True)
+    with interruption.on_signals(), _reporting(experiment, SeedsProgress) as progress:
         worker.start()
         while worker.is_alive():
             worker.join(WATCH_EVERY_S)
@@ -157,7 +156,7 @@ def train_seeds(
     (group / STOP_FILE).unlink(missing_ok=True)
     if failures:
         raise RunError("; ".join(f"seed {seed}: {error}" for seed, error in sorted(failures.items())))
-    return [Run(folders[seed], RunFiles(folders[seed]).stop_reason, interruption.signal) for seed in seeds]
+    return [Run(folders[seed], reasons.get(seed, "interrupted"), interruption.signal) for seed in seeds]
 
 
 def ready(experiment: Experiment, seed: int | None) -> Experiment:
@@ -195,16 +194,38 @@ def _describe(folder: Path, experiment: Experiment, origin: Origin) -> None:
     write_params(folder, settings_of(experiment, settings_tree(experiment.config)))
 
 
-def _reporting(reporter: Reporter | None, experiment: Experiment) -> Any:
-    return Progress(experiment.stop, experiment.name) if reporter is None else reporter
+@contextmanager
+def _reporting(experiment: Experiment, display: type[Progress] | type[SeedsProgress] = Progress) -> Iterator[Any]:
+    """Shows progress, and what is logged meanwhile, so that a message does not break the bar."""
+    with display(experiment.stop, experiment.name) as shown:
+        handler = _ToDisplay(shown.message)
+        logger.addHandler(handler)
+        try:
+            yield shown
+        finally:
+            logger.removeHandler(handler)
 
 
-def _run_trials(experiments: dict[int, Experiment], group: Path, failures: dict[int, str]) -> None:
+class _ToDisplay(logging.Handler):
+    def __init__(self, message: Callable[[str], None]) -> None:
+        super().__init__()
+        self._message = message
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Shows one log record."""
+        self._message(self.format(record))
+
+
+def _run_trials(
+    experiments: dict[int, Experiment], group: Path, reasons: dict[int, str], failures: dict[int, str]
+) -> None:
     """Runs the trials; Tune's own files go to a temporary folder and away."""
     os.environ |= {"TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1", "RAY_CHDIR_TO_TRIAL_DIR": "0"}
     scratch = tempfile.mkdtemp(prefix="rayground-tune-")
     config = next(iter(experiments.values())).config
-    bundles = [{"CPU": config.num_cpus_for_main_process}] + [{"CPU": config.num_cpus_per_env_runner}] * config.num_env_runners
+    bundles = [{"CPU": config.num_cpus_for_main_process}] + [
+        {"CPU": config.num_cpus_per_env_runner}
+    ] * config.num_env_runners
     trial = partial(_trial, experiments=experiments, group=group)
     try:
         results = tune.Tuner(
@@ -213,17 +234,22 @@ def _run_trials(experiments: dict[int, Experiment], group: Path, failures: dict[
             run_config=tune.RunConfig(name="seeds", storage_path=scratch, verbose=0),
         ).fit()
         for result in results:
+            seed = result.config["seed"]
             if result.error is not None:
-                failures[result.config["seed"]] = str(result.error).strip().splitlines()[-1]
+                failures[seed] = str(result.error).strip().splitlines()[-1]
+            else:
+                reasons[seed] = result.metrics["stop_reason"]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _trial(config: dict[str, Any], *, experiments: dict[int, Experiment], group: Path) -> None:
+def _trial(config: dict[str, Any], *, experiments: dict[int, Experiment], group: Path) -> dict[str, Any]:
     quiet.after_import()
     seed = config["seed"]
     stop_asked = Throttled((group / STOP_FILE).exists, WATCH_EVERY_S)
-    execute(experiments[seed], group / f"seed_{seed}", reporter=_Silent(), interruption=Interruption(also=stop_asked))
+    interruption = Interruption(also=stop_asked)
+    run = execute(experiments[seed], group / f"seed_{seed}", reporter=_Silent(), interruption=interruption)
+    return {"stop_reason": run.stop_reason}
 
 
 class Throttled:

@@ -1,0 +1,49 @@
+"""Losses against numbers worked out by hand."""
+
+import math
+
+import pytest
+import torch
+
+from rayground.learners.losses import q_learning_target, td_loss
+
+
+def test_target_network_picks_and_values() -> None:
+    target = q_learning_target(
+        torch.tensor([1.0, 2.0]), torch.tensor([0.9, 0.0]), torch.tensor([[3.0, 5.0], [7.0, 1.0]])
+    )
+    assert target.tolist() == pytest.approx([1.0 + 0.9 * 5.0, 2.0])
+
+
+def test_double_q_lets_the_online_network_pick() -> None:
+    online = torch.tensor([[9.0, 0.0]], requires_grad=True)
+    target = q_learning_target(torch.tensor([1.0]), torch.tensor([0.5]), torch.tensor([[3.0, 5.0]]), online)
+    assert target.tolist() == pytest.approx([1.0 + 0.5 * 3.0])
+    assert not target.requires_grad
+
+
+def test_masked_actions_are_not_bootstrapped_from() -> None:
+    masked = torch.tensor([[-math.inf, 2.0], [-math.inf, -math.inf]])
+    target = q_learning_target(torch.tensor([0.0, 1.0]), torch.tensor([0.5, 0.0]), masked, masked)
+    assert target.tolist() == [1.0, 1.0]
+
+
+def test_huber_loss_is_weighted_and_averaged() -> None:
+    q = torch.tensor([[1.0, 5.0], [2.0, 0.0]], requires_grad=True)
+    loss, error = td_loss(q, torch.tensor([1, 0]), torch.tensor([2.0, 1.5]), torch.tensor([1.0, 0.5]))
+    # errors 3 and 0.5: Huber 3 - 0.5 = 2.5 and 0.5 * 0.25 = 0.125
+    assert loss.item() == pytest.approx((1.0 * 2.5 + 0.5 * 0.125) / 2)
+    assert error.tolist() == [3.0, 0.5]
+    loss.backward()
+    # gradients: clipped to 1 times weight 1, and 0.5 times weight 0.5, over the batch of 2
+    assert q.grad.tolist() == [[0.0, 0.5], [0.125, 0.0]]
+
+
+def test_squared_loss() -> None:
+    loss, _ = td_loss(torch.tensor([[1.0, 5.0]]), torch.tensor([1]), torch.tensor([2.0]), torch.ones(1), "mse")
+    assert loss.item() == pytest.approx(9.0)
+
+
+def test_a_value_that_is_not_a_number_stays_one() -> None:
+    target = q_learning_target(torch.zeros(1), torch.ones(1), torch.tensor([[math.nan, 0.0]]))
+    assert math.isnan(target.item())
