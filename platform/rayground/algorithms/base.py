@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+import torch
 from ray.rllib.algorithms.algorithm import Algorithm, TrainIterCtx
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core import DEFAULT_MODULE_ID
@@ -58,6 +59,8 @@ class ArrayAlgorithm(Algorithm):
         """
         if not config.disable_env_checking:
             checks.check_env(lambda: make_single_env(config), str(config.env))
+        # Threads that wait for each other cost small networks far more than they bring, the more so on busy cores.
+        torch.set_num_threads(max(1, config.num_cpus_for_main_process))
         self.env_steps = self._env_steps_logged = 0
         self.episodes = EpisodeWindow(config.metrics_num_episodes_for_smoothing)
         self.changes: dict[str, Any] = {}

@@ -66,6 +66,9 @@ SUPPORTED = frozenset(
 )
 """Settings that every algorithm of ours obeys; each adds its own. Others must keep their default value."""
 
+_RLLIBS_OWN = frozenset({"class", "simple_optimizer"})
+"""What RLlib itself puts into a config: the one when it is made from a state, the other when it is validated."""
+
 _HINTS = {
     "num_learners": "leave it at 0: the learner runs in the main process",
     "evaluation_num_env_runners": "leave it at 0: evaluation runs in the main process",
@@ -165,7 +168,7 @@ class ArrayConfig(AlgorithmConfig):
             raise InputError(f"multi_agent() is not supported by {self.algo_class.__name__}: it trains one policy")
         defaults = _defaults(type(self))
         for key, value in vars(self).items():
-            if key in self.supported or key == "class" or key.startswith("_") or _same(value, defaults[key]):
+            if key in self.supported or key in _RLLIBS_OWN or key.startswith("_") or _same(value, defaults[key]):
                 continue
             hint = f": {_HINTS[key]}" if key in _HINTS else f"; its default is {defaults[key]!r}"
             raise InputError(f"{key}={value!r} is not supported by {self.algo_class.__name__}{hint}")
@@ -191,8 +194,7 @@ def _defaults(config_class: type[ArrayConfig]) -> dict[str, Any]:
 
 
 def _known(config_class: type[ArrayConfig]) -> frozenset[str]:
-    # RLlib itself leaves "class" in a config that was made from a state.
-    return frozenset(_defaults(config_class)) | {"class"}
+    return frozenset(_defaults(config_class)) | _RLLIBS_OWN
 
 
 def _same(a: Any, b: Any) -> bool:
