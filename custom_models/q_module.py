@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from ray.rllib.algorithms.dqn.dqn_learner import QF_NEXT_PREDS, QF_PREDS, QF_TARGET_NEXT_PREDS
@@ -174,8 +175,11 @@ def dueling_mlp(
 
     Returns:
         The spec for ``config.rl_module(rl_module_spec=...)``.
+
+    Raises:
+        ValueError: If an argument is wrong.
     """
-    return q_module(DuelingMLP, hidden=hidden, activation=activation, head_hidden=head_hidden)
+    return _own_module(DuelingMLP, hidden=hidden, activation=activation, head_hidden=head_hidden)
 
 
 def plain_mlp(hidden: Sequence[int] = (256,), activation: str = "relu") -> RLModuleSpec:
@@ -187,8 +191,19 @@ def plain_mlp(hidden: Sequence[int] = (256,), activation: str = "relu") -> RLMod
 
     Returns:
         The spec for ``config.rl_module(rl_module_spec=...)``.
+
+    Raises:
+        ValueError: If an argument is wrong.
     """
-    return q_module(PlainMLP, hidden=hidden, activation=activation)
+    return _own_module(PlainMLP, hidden=hidden, activation=activation)
+
+
+def _own_module(net_class: type[nn.Module], **net_kwargs: Any) -> RLModuleSpec:
+    # Tried on the smallest spaces, without memory or random numbers: a wrong argument is found where it was written,
+    # not in a runner.
+    with torch.device("meta"):
+        net_class(gym.spaces.Box(0.0, 1.0, (1,)), gym.spaces.Discrete(1), **net_kwargs)
+    return q_module(net_class, **net_kwargs)
 
 
 def q_module(net_class: type[nn.Module], **net_kwargs: Any) -> RLModuleSpec:

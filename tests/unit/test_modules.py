@@ -187,6 +187,12 @@ def test_spec_survives_rllibs_copies_pickles_and_checkpoints(tmp_path):
     torch.testing.assert_close(restored.net(obs), module.net(obs))
 
 
+def test_a_spec_takes_no_random_numbers():
+    before = torch.get_rng_state()
+    dueling_mlp()
+    assert torch.equal(before, torch.get_rng_state())
+
+
 def test_arguments_of_the_net_go_through_json():
     config = q_module(DuelingMLP, hidden=(8, 4), head_hidden=16).model_config
     assert config == {"net": DuelingMLP, "net_kwargs": {"hidden": [8, 4], "head_hidden": 16}}
@@ -197,6 +203,8 @@ def test_arguments_of_the_net_go_through_json():
     [
         (lambda: q_module(PlainMLP, hiden=(8,)), "unexpected keyword argument 'hiden'; did you mean 'hidden'"),
         (lambda: q_module(PlainMLP, hidden=torch.zeros(2)), "PlainMLP: expected arguments that .* JSON"),
+        (lambda: dueling_mlp(head_hidden=0), "head's hidden layer: expected a positive int, got 0"),
+        (lambda: plain_mlp(activation="rely"), "did you mean 'relu'"),
         (lambda: q_module("PlainMLP"), "expected a torch.nn.Module class, got 'PlainMLP'"),
         (lambda: build(q_module(FixedQ, values=[0.0]), num_atoms=51), "num_atoms=1"),
         (lambda: build(dueling_mlp(), epsilon=[[0, 1.0], [0, 0.5]]), "ascending"),
