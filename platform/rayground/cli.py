@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import tyro
 
@@ -15,7 +15,7 @@ from rayground import quiet
 from rayground.algorithms import state
 from rayground.checkpoints import env_steps_of
 from rayground.dry_run import describe
-from rayground.errors import InputError, RunError
+from rayground.errors import InputError, RunError, closest
 from rayground.experiment import CheckpointRule, Experiment
 from rayground.flags import Flags, parse
 from rayground.launch import Origin, ready, resume_here, train_here, train_seeds
@@ -182,8 +182,21 @@ def _info(files: RunFiles, checkpoint: Path) -> dict[str, Any]:
     }
 
 
+COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {"export": (Export, export)}
+
+
 def rayground_command(argv: Sequence[str] | None = None) -> None:
     """The ``rayground`` command."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    commands = Annotated[Export, tyro.conf.subcommand("export")]
-    sys.exit(guarded(lambda: export(tyro.cli(commands, args=argv, prog="rayground"))))
+    sys.exit(guarded(lambda: _rayground(argv)))
+
+
+def _rayground(argv: list[str]) -> int:
+    usage = "\n".join(f"  rayground {name} --help  {inspect.getdoc(args)}" for name, (args, _) in COMMANDS.items())
+    if argv in ([], ["-h"], ["--help"]):
+        print(usage)
+        return 0
+    if argv[0] not in COMMANDS:
+        raise InputError(f"expected one of {', '.join(COMMANDS)}, got {argv[0]!r}{closest(argv[0], COMMANDS)}")
+    args, command = COMMANDS[argv[0]]
+    return command(parse(argv[1:], f"rayground {argv[0]}", inspect.getdoc(args) or "", args))

@@ -11,7 +11,7 @@ from rayground import checks
 from rayground.budget import free_memory, human_bytes
 from rayground.experiment import Experiment
 from rayground.results.files import readable
-from rayground.rollouts.environments import make_single_env
+from rayground.rollouts.environments import env_name, make_single_env
 from rayground.run import settings_of
 from rayground.settings import settings_tree
 
@@ -28,7 +28,7 @@ def describe(experiment: Experiment, storage: str | Path, num_seeds: int) -> str
         InputError: If environment or settings are wrong.
     """
     config = experiment.config
-    checks.check_env(lambda: make_single_env(config), str(config.env))
+    checks.check_env(lambda: make_single_env(config), env_name(config))
     env = make_single_env(config)
     spaces = (
         getattr(env, "single_observation_space", env.observation_space),

@@ -21,6 +21,7 @@ WITHOUT_RAY = [
     "platform/rayground/replay",
     "platform/rayground/learners/losses.py",
     "platform/rayground/policy_file.py",
+    "platform/rayground/spaces.py",
     "platform/rayground/results",
     "platform/rayground/checkpoints.py",
 ]

@@ -27,7 +27,7 @@ from rayground.algorithms.config import ArrayConfig
 from rayground.algorithms.headline import EpisodeWindow
 from rayground.errors import InputError, closest
 from rayground.policies import TrainedPolicy
-from rayground.rollouts.environments import make_single_env
+from rayground.rollouts.environments import env_name, make_single_env
 from rayground.rollouts.failures import RunnerFailure
 from rayground.rollouts.group import EnvironmentCrash, RunnerGroup
 from rayground.rollouts.rollout import Rollout
@@ -58,7 +58,7 @@ class ArrayAlgorithm(Algorithm):
             InputError: If environment or module break their contract.
         """
         if not config.disable_env_checking:
-            checks.check_env(lambda: make_single_env(config), str(config.env))
+            checks.check_env(lambda: make_single_env(config), env_name(config))
         # Threads that wait for each other cost small networks far more than they bring, the more so on busy cores.
         torch.set_num_threads(max(1, config.num_cpus_for_main_process))
         self.env_steps = self._env_steps_logged = 0
@@ -68,7 +68,10 @@ class ArrayAlgorithm(Algorithm):
         self.interruption: Callable[[], bool] = lambda: False
         self._reset_next = True
         self._eval_runner: ArrayEnvRunner | None = None
-        super().setup(config)
+        try:
+            super().setup(config)
+        except ValueError as error:
+            raise InputError(str(error)) from error
         self.runners = RunnerGroup(self.env_runner_group, self.config)
         self.learner = self.learner_group._learner
         checks.check_module(self.learner.policy_module, self.observation_space, self.action_space)
@@ -82,6 +85,9 @@ class ArrayAlgorithm(Algorithm):
     def env_steps_goal(self) -> int:
         """Env steps at which this iteration ends; counted from 0, so that a resume keeps to the same grid."""
         return (self.iteration + 1) * max(1, self.config.min_sample_timesteps_per_iteration or 0)
+
+    def _create_local_replay_buffer_if_necessary(self, config: ArrayConfig) -> None:
+        """RLlib would build a buffer of its own; those of our algorithms come from their ``replay`` setting."""
 
     @property
     def observation_space(self) -> gym.Space:
