@@ -90,7 +90,7 @@ class TrainedPolicy:
         if not difference <= EXPORT_TOLERANCE:
             shutil.rmtree(path)
             raise RunError(
-                f"the exported policy's outputs differ from the module's by {difference:g}; nothing was kept"
+                f"exported outputs differ from the module's by {difference:g}; nothing was kept"
             )
         return path
 
