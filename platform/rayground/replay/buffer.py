@@ -13,6 +13,7 @@ import numpy as np
 from rayground.errors import CheckpointError, InputError, RunError
 from rayground.replay.columns import Column
 from rayground.replay.lanes import TERMINATED, TRUNCATED, VALID, Lanes
+from rayground.replay.nstep import NStep
 from rayground.replay.priorities import Priorities
 from rayground.replay.transition import Batch, Transition
 from rayground.rollouts.rollout import Rollout
@@ -63,12 +64,12 @@ class SlottedReplayBuffer:
                 f"replay: expected a capacity of at least one transition for each of {num_lanes} environments, "
                 f"got {capacity}"
             )
-        self.capacity, self.n_step = capacity, n_step
+        self.capacity = capacity
         columns = Column.of(observation_space, "observation"), Column.of(action_space, "action")
         self._lanes = Lanes(num_lanes, capacity, *columns)
         self._priorities = Priorities(self._lanes.num_rows, alpha, priority_epsilon) if prioritized else None
         self._rng = np.random.default_rng(seed)
-        self._gammas = np.power(gamma, np.arange(n_step + 1)).astype(np.float32)
+        self._n_step = NStep(self._lanes, n_step, gamma)
         self._sampled = np.empty(0, np.int64)
 
     @property
@@ -133,10 +134,7 @@ class SlottedReplayBuffer:
         """
         lanes = self._lanes
         lanes.check(first_lane, rollout.obs, rollout.actions)
-        flags = (
-            VALID + TERMINATED * rollout.terminated.astype(np.uint8) + TRUNCATED * rollout.truncated.astype(np.uint8)
-        )
-        flags *= rollout.valid
+        flags = (TERMINATED * rollout.terminated + TRUNCATED * rollout.truncated + VALID) * rollout.valid
         rows = lanes.write(
             first_lane,
             lanes.obs_column.to_stored(rollout.obs),
@@ -204,15 +202,16 @@ class SlottedReplayBuffer:
         if self._priorities:
             rows, weights = self._priorities.draw(shape, beta, self._rng)
         else:
-            rows, weights = self._draw_uniformly(shape), np.ones(shape, np.float32)
-        rewards, taken, terminated = lanes.n_steps(rows, self._gammas[:-1])
+            rows, weights = self._draw_uniformly(shape), np.empty(shape, np.float32)
+            weights.fill(1.0)
+        rewards, discounts, last = self._n_step.follow(rows)
         self._sampled = lanes.tickets(rows)
         return Batch(
             obs=lanes.obs_column.to_given(lanes.obs.take(rows, axis=0)),
             actions=lanes.action_column.to_given(lanes.actions.take(rows, axis=0)),
             rewards=rewards,
-            next_obs=lanes.obs_column.to_given(lanes.obs.take(rows + lanes.num_lanes * taken, axis=0, mode="wrap")),
-            discounts=self._gammas.take(taken) * ~terminated,
+            next_obs=lanes.next_obs(last),
+            discounts=discounts,
             weights=weights,
             indices=self._sampled,
         )
@@ -236,7 +235,7 @@ class SlottedReplayBuffer:
         stored = self._lanes.is_stored(tickets)
         if not stored.all():
             tickets, errors = tickets[stored], errors[stored]
-        self._priorities.update(tickets % self._lanes.num_rows, errors)
+        self._priorities.update(self._lanes.rows(tickets), errors)
 
     def metrics(self) -> dict[str, float]:
         """Numbers to log.
@@ -285,6 +284,8 @@ class SlottedReplayBuffer:
                 f"replay: expected a checkpoint with prioritized={self.prioritized}, got "
                 f"{values.get('prioritized')}: resume with the settings of the run"
             )
+        if not isinstance(values.get("rng"), dict):
+            raise CheckpointError("replay: expected the state of the random numbers, got none")
         self._lanes.check_state(values, arrays)
         if self._priorities:
             self._priorities.set_state(values.get("priorities"), arrays.get("priorities"), arrays["flags"])
@@ -298,24 +299,23 @@ class SlottedReplayBuffer:
         A few more are drawn than needed on average, so that a second try (from scratch, which keeps it exact) is rare.
         """
         lanes, wanted = self._lanes, math.prod(shape)
-        share = lanes.size / lanes.num_used
+        share, num_used = lanes.size / lanes.num_used, np.array(float(lanes.num_used))
         tries = int((wanted + 4.0 * math.sqrt(wanted * (1.0 - share)) + 2.0) / share)
         while True:
             # Faster than rng.integers; a double has 53 random bits, so no row is preferred that one could measure.
-            rows = (self._rng.random(tries) * lanes.num_used).astype(np.int64)
-            rows = rows[lanes.flags.take(rows) != 0]
+            rows = (self._rng.random(tries) * num_used).astype(np.int64)
+            rows = rows.take(lanes.flags.take(rows).nonzero()[0])
             if len(rows) >= wanted:
                 return rows[:wanted].reshape(shape)
 
-    def _read(self, row: int) -> Transition:
+    def _read(self, row: np.integer) -> Transition:
         lanes = self._lanes
-        obs, next_obs = lanes.obs_column.to_given(lanes.obs[[row, (row + lanes.num_lanes) % lanes.num_rows]])
         flags = int(lanes.flags[row])
         return Transition(
-            obs=obs,
-            action=lanes.action_column.to_given(lanes.actions[row]),
+            obs=lanes.obs_column.to_given(lanes.obs[row].copy()),
+            action=lanes.action_column.to_given(lanes.actions[row].copy()),
             reward=float(lanes.rewards[row]),
-            next_obs=next_obs,
+            next_obs=lanes.next_obs(row),
             terminated=bool(flags & TERMINATED),
             truncated=bool(flags & TRUNCATED),
         )

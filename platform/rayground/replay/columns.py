@@ -52,7 +52,7 @@ class Column:
             case gym.spaces.Box() | gym.spaces.MultiBinary():
                 low, high = 0, 1
             case gym.spaces.Discrete():
-                low, high = int(space.start), int(space.start + space.n - 1)
+                low, high = int(space.start), int(space.start) + int(space.n) - 1
             case gym.spaces.MultiDiscrete():
                 start, sizes = np.asarray(space.start, np.int64), np.asarray(space.nvec, np.int64)
                 low, high = int(start.min()), int((start + sizes).max()) - 1

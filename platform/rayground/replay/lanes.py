@@ -21,7 +21,7 @@ from rayground.errors import CheckpointError, InputError
 from rayground.replay.columns import Column
 
 _COLUMNS = ("obs", "actions", "rewards", "flags")
-VALID, TERMINATED, TRUNCATED = 1, 2, 4
+VALID, TERMINATED, TRUNCATED = np.uint8(1), np.uint8(2), np.uint8(4)
 
 
 class Lanes:
@@ -39,6 +39,8 @@ class Lanes:
     """
 
     __slots__ = (
+        "_modulus",
+        "_stride",
         "action_column",
         "actions",
         "flags",
@@ -61,6 +63,8 @@ class Lanes:
         self.rewards, self.flags = np.zeros(self.num_rows, np.float32), np.zeros(self.num_rows, np.uint8)
         self.heads, self.waiting = np.arange(num_lanes), np.zeros(num_lanes, np.bool_)
         self.num_used = self.size = 0
+        # NumPy takes an array without dimensions in half the time that it takes a Python int.
+        self._stride, self._modulus = np.array(num_lanes), np.array(self.num_rows)
 
     @property
     def nbytes(self) -> int:
@@ -120,7 +124,7 @@ class Lanes:
             heads += surplus * self.num_lanes
             num_steps -= surplus
         steps = np.arange(0, (num_steps + 1) * self.num_lanes, self.num_lanes)
-        rows = (heads + steps[:, None]) % self.num_rows
+        rows = self.rows(heads + steps[:, None])
         self.size += int(np.count_nonzero(flags)) - int(np.count_nonzero(self.flags[rows]))
         written, last = rows[:-1], rows[-1]
         self.obs[rows] = obs
@@ -142,50 +146,30 @@ class Lanes:
 
     def tickets(self, rows: np.ndarray) -> np.ndarray:
         """The tickets of transitions in these rows: of all that share a row, the newest one before the head."""
-        newest = self.heads - self.num_lanes
+        newest = self.heads - self._stride
         if self.num_lanes > 1:
-            newest = newest.take(rows % self.num_lanes)
-        return newest - (newest - rows) % self.num_rows
+            newest = newest.take(rows % self._stride)
+        return newest - (newest - rows) % self._modulus
+
+    def rows(self, tickets: np.ndarray) -> np.ndarray:
+        """The rows in which tickets live."""
+        return tickets % self._modulus
+
+    def next_obs(self, rows: np.ndarray | np.integer) -> np.ndarray:
+        """The observations behind transitions: those of the next slots."""
+        return self.obs_column.to_given(self.obs.take(rows + self._stride, axis=0, mode="wrap"))
 
     def is_stored(self, tickets: np.ndarray) -> np.ndarray:
         """Which of these tickets, once given out, have not been overwritten since."""
         oldest = self.heads + self.num_lanes * self.waiting - self.num_rows
-        return tickets >= oldest.take(tickets % self.num_lanes)
+        return tickets >= oldest.take(tickets % self._stride)
 
     def rows_in_order(self, lane: int) -> np.ndarray:
         """The rows of a lane that hold transitions, oldest first."""
         head, waiting = int(self.heads[lane]), int(self.waiting[lane])
         oldest = max(lane, head + self.num_lanes * waiting - self.num_rows)
-        rows = np.arange(oldest, head, self.num_lanes) % self.num_rows
+        rows = self.rows(np.arange(oldest, head, self.num_lanes))
         return rows[self.flags[rows] != 0]
-
-    def n_steps(self, rows: np.ndarray, discounts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Follows episodes from these rows for up to n steps.
-
-        A step follows the one before it if that did not end the episode and the next slot holds a transition. So an
-        episode's end, a cut, and the head of a lane all end the walk early.
-
-        Args:
-            rows: ``[...]`` rows that hold transitions.
-            discounts: float32 ``[n]``: ``gamma ** 0, gamma ** 1, ...``
-
-        Returns:
-            float32 discounted sums of rewards; how many steps were taken, 1 to n; and whether the last of them
-            terminated the episode; each ``[...]``.
-        """
-        if len(discounts) == 1:
-            return self.rewards.take(rows), np.ones((), np.int64), self.flags.take(rows) & TERMINATED != 0
-        axes = (-1,) + (1,) * rows.ndim
-        steps = np.arange(0, len(discounts) * self.num_lanes, self.num_lanes).reshape(axes)
-        path = rows + steps
-        flags = self.flags.take(path, mode="wrap")
-        taken = np.ones(path.shape, np.bool_)
-        np.logical_and(flags[:-1] == VALID, flags[1:] != 0, out=taken[1:])
-        np.logical_and.accumulate(taken, axis=0, out=taken)
-        rewards = self.rewards.take(path, mode="wrap")
-        rewards *= discounts.reshape(axes)
-        terminated = (taken & (flags & TERMINATED != 0)).any(axis=0)
-        return np.add.reduce(rewards, axis=0, where=taken), np.add.reduce(taken, axis=0, dtype=np.int64), terminated
 
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Values that JSON holds exactly, and copies of the rows in use."""
@@ -230,14 +214,11 @@ class Lanes:
         }
 
     def _cut_unless_continued(self, heads: np.ndarray, waiting: np.ndarray, obs: np.ndarray, fresh: bool) -> None:
-        if fresh:
-            same: np.ndarray | np.bool_ = np.False_
-        else:
-            held = self.obs.take(heads % self.num_rows, axis=0)
-            if np.array_equal(held, obs):
-                return
-            same = (held == obs).reshape(len(obs), -1).all(axis=1)
-        cut = waiting & ~same
+        held = self.obs.take(self.rows(heads), axis=0)
+        if not fresh and held.tobytes() == obs.tobytes():
+            return
+        same = [not fresh and a.tobytes() == b.tobytes() for a, b in zip(held, obs, strict=True)]
+        cut = waiting & ~np.array(same)
         heads += self.num_lanes * cut
         waiting &= ~cut
 
