@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
 import gymnasium as gym
@@ -23,7 +21,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.apis import QNetAPI, TargetNetworkAPI
 from ray.rllib.core.rl_module.rl_module import RLModule
 
-from rayground.errors import InputError, closest
+from rayground.errors import InputError, closest, one_line
 
 NUM_STEPS = 3
 """Checked steps: few, as an environment that fails later fails in training, with its own traceback."""
@@ -132,7 +130,7 @@ class _Subject:
         try:
             result = function(*args, **kwargs)
         except Exception as error:
-            raise InputError(f"{self.name}: {what} raised {_said(error)}") from error
+            raise InputError(f"{self.name}: {what} raised {one_line(error)}") from error
         if parts and not (isinstance(result, tuple) and len(result) == len(parts)):
             got = f"a tuple of {len(result)}" if isinstance(result, tuple) else _kind(result)
             self.fail(what, f"({', '.join(parts)}), Gymnasium's API", got)
@@ -164,7 +162,7 @@ def _make(make: Callable[[], Any], name: str) -> Any:
         hint = closest(name.rpartition(":")[2], gym.registry)
         raise InputError(f"environment {name}: no such environment is registered{hint}") from error
     except Exception as error:
-        raise InputError(f"environment {name} could not be made: {_said(error)}") from error
+        raise InputError(f"environment {name} could not be made: {one_line(error)}") from error
 
 
 def _check_single_env(env: Any, subject: _Subject) -> None:
@@ -271,11 +269,3 @@ def _kind(value: Any) -> str:
     if isinstance(value, np.ndarray | np.generic | torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     return type(value).__name__
-
-
-def _said(error: Exception) -> str:
-    """An exception in one line, with the innermost place that is not in an installed package."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename]
-    message = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {message} ({Path(own[-1].filename).name}:{own[-1].lineno})"

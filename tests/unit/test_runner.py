@@ -145,7 +145,7 @@ def test_the_same_seed_gives_the_same_evaluation() -> None:
 def test_an_environment_that_raises_is_reported_with_its_own_traceback() -> None:
     failure = runner(fail_at=2).sample_arrays(5, 0)
     assert isinstance(failure, RunnerFailure)
-    assert failure.error == "ZeroDivisionError: the wheel came off"
+    assert failure.error.startswith("the environment raised ZeroDivisionError: the wheel came off (test_runner.py:")
     assert "test_runner.py" in failure.traceback
 
 

@@ -40,13 +40,13 @@ class EpisodeCallbacks:
     def __init__(self, runner: ArrayEnvRunner) -> None:
         self._runner = runner
         self.wanted = any(overrides(runner.config, hook) for hook in EPISODE_HOOKS)
-        self._running: list[SingleAgentEpisode] = []
+        self.running: list[SingleAgentEpisode] = []
 
     def reset(self, obs_N: np.ndarray, infos: Sequence[dict[str, Any]]) -> None:
         """Starts an episode in every sub-environment; the ones that ran are given up without an end."""
         if self.wanted:
-            self._running = [self._start(obs, info) for obs, info in zip(obs_N, infos, strict=True)]
-            for env_index in range(len(self._running)):
+            self.running = [self._start(obs, info) for obs, info in zip(obs_N, infos, strict=True)]
+            for env_index in range(len(self.running)):
                 self._call("on_episode_start", env_index)
 
     def on_step(
@@ -61,9 +61,9 @@ class EpisodeCallbacks:
         """Adds one vector step; a sub-environment whose episode had ended has just been reset."""
         if not self.wanted:
             return
-        for i, episode in enumerate(self._running):
+        for i, episode in enumerate(self.running):
             if episode.is_done:
-                self._running[i] = self._start(obs_N[i], infos[i])
+                self.running[i] = self._start(obs_N[i], infos[i])
                 self._call("on_episode_start", i)
             else:
                 episode.add_env_step(
@@ -80,7 +80,7 @@ class EpisodeCallbacks:
         if not self.wanted:
             return {}
         self._call("on_episode_end", env_index, prev_episode_chunks=[])
-        data = self._running[env_index].custom_data
+        data = self.running[env_index].custom_data
         return {str(name): float(value) for name, value in data.items() if isinstance(value, numbers.Real)}
 
     def _start(self, obs: np.ndarray, info: dict[str, Any]) -> SingleAgentEpisode:
@@ -98,7 +98,7 @@ class EpisodeCallbacks:
             callbacks_objects=runner._callbacks,
             callbacks_functions=getattr(runner.config, f"callbacks_{hook}"),
             kwargs={
-                "episode": self._running[env_index],
+                "episode": self.running[env_index],
                 "env_runner": runner,
                 "metrics_logger": runner.metrics,
                 "env": runner.env.unwrapped,

@@ -6,6 +6,8 @@ import time
 import traceback
 from dataclasses import dataclass
 
+from rayground.errors import one_line
+
 
 class EnvironmentFailed(Exception):
     """The environment raised in ``reset()`` or ``step()``; its own exception is the cause."""
@@ -17,7 +19,7 @@ class RunnerFailure:
 
     Attributes:
         runner: Index of the runner.
-        error: One line: the exception.
+        error: One line: who raised what.
         traceback: The environment's (or callback's) own traceback.
     """
 
@@ -28,10 +30,13 @@ class RunnerFailure:
     @classmethod
     def of(cls, runner: int, error: BaseException) -> RunnerFailure:
         """Describes ``error``, or, where the environment raised it, what the environment raised."""
+        who = ""
         if isinstance(error, EnvironmentFailed) and error.__cause__ is not None:
-            error = error.__cause__
-        line = traceback.format_exception_only(error)[-1].strip()
-        return cls(runner, line, "".join(traceback.format_exception(error)))
+            who, error = "the environment ", error.__cause__
+        return cls(runner, f"{who}raised {one_line(error)}", "".join(traceback.format_exception(error)))
+
+    def __str__(self) -> str:
+        return f"runner {self.runner}: {self.error}"
 
 
 class Deadline:

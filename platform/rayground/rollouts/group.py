@@ -19,10 +19,14 @@ logger = logging.getLogger("rayground")
 
 
 class EnvironmentCrash(RunError):
-    """An environment (or a callback on a runner) raised; carries its own traceback."""
+    """An environment, or a callback on a runner, raised.
+
+    Attributes:
+        traceback: Its own traceback.
+    """
 
     def __init__(self, failure: RunnerFailure) -> None:
-        super().__init__(f"the environment of runner {failure.runner} failed: {failure.error}")
+        super().__init__(failure)  # RLlib copies exceptions, from these arguments
         self.traceback = failure.traceback
 
 
@@ -43,7 +47,7 @@ class RunnerGroup:
     @property
     def num_envs(self) -> int:
         """Sub-environments of all runners together: the lanes that a replay buffer needs."""
-        return max(1, self._config.num_env_runners) * self._config.num_envs_per_env_runner
+        return self.num_runners * self._config.num_envs_per_env_runner
 
     def set_weights(self, weights: Weights) -> None:
         """Hands parameters (by name) to all runners: to the local one at once, to others with their next call."""
@@ -82,6 +86,28 @@ class RunnerGroup:
                 self._stale.discard(index)
                 rollouts.append(_checked(result))
         return rollouts
+
+    def get_episodes(self) -> list[bytes | None]:
+        """Every runner's environments in the middle of their episodes; see :meth:`ArrayEnvRunner.get_episodes`."""
+        if self.local is not None:
+            return [self.local.get_episodes()]
+        futures = {index: actor.get_episodes.remote() for index, actor in sorted(self._actors().items())}
+        return [self._result(index, future) for index, future in futures.items()]
+
+    def set_episodes(self, episodes: list[bytes]) -> None:
+        """Lets every runner go on with its episodes; one for each runner, in order."""
+        if self.local is not None:
+            self.local.set_episodes(episodes[0])
+            return
+        actors = sorted(self._actors().items())
+        futures = {i: actor.set_episodes.remote(data) for (i, actor), data in zip(actors, episodes, strict=True)}
+        for index, future in futures.items():
+            self._result(index, future)
+
+    @property
+    def num_runners(self) -> int:
+        """Runners that hold environments."""
+        return max(1, self._config.num_env_runners)
 
     def get_metrics(self) -> list[dict[str, Any]]:
         """What callbacks on the runners logged with RLlib's MetricsLogger since the last call."""

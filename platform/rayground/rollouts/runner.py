@@ -17,11 +17,14 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from rayground.rollouts.episodes import EpisodeCallbacks
 from rayground.rollouts.failures import Deadline, EnvironmentFailed, RunnerFailure
 from rayground.rollouts.rollout import EpisodeRecord, Rollout
+from rayground.rollouts.snapshot import pack, unpack
 from rayground.seeding import seed_for
 
 logger = logging.getLogger("rayground")
 
 Weights = dict[str, np.ndarray]
+_RUNNING = ("_obs", "_done", "_returns", "_lengths")
+"""What a runner holds of its running episodes."""
 
 
 class ArrayEnvRunner(SingleAgentEnvRunner):
@@ -60,10 +63,11 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             try:
                 return self._sample_arrays(num_steps, env_steps, reset)
             except EnvironmentFailed as failed:
+                failure = self._failure(failed)
                 if self._failures_left == 0:
-                    return self._failure(failed)
+                    return failure
                 self._failures_left -= 1
-                logger.warning("runner %d: environment failed, making it anew", self.worker_index, exc_info=True)
+                logger.warning("%s; made anew, %d more times at most", failure, self._failures_left)
                 self._make_env_anew()
             except Exception as error:
                 return self._failure(error)
@@ -97,6 +101,25 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             return list(self._evaluate(num_episodes, seed, timeout_s, interruption))
         except Exception as error:
             return self._failure(error)
+
+    def get_episodes(self) -> bytes | None:
+        """The environments in the middle of their episodes, or None where they cannot be copied."""
+        if self._obs is None or self.env is None:
+            return None
+        running = {name: getattr(self, name) for name in _RUNNING}
+        return pack(
+            self.env.env, running | {"callbacks": self._episode_callbacks.running, "torch": torch.get_rng_state()}
+        )
+
+    def set_episodes(self, data: bytes) -> None:
+        """Goes on with the episodes of :meth:`get_episodes`."""
+        running = unpack(data, self.env.env)
+        self._episode_callbacks.running = running.pop("callbacks")
+        rng = running.pop("torch")
+        if self.worker_index:
+            torch.set_rng_state(rng)
+        for name, value in running.items():
+            setattr(self, name, value)
 
     def load_weights(self, weights: Weights) -> None:
         """Copies parameters by name into the module; names that an inference-only module lacks are left out."""
