@@ -170,7 +170,7 @@ def test_saved_and_restored_it_goes_on_bit_for_bit(optimizer: Any) -> None:
     state = [{k: v.copy() for k, v in arrays.items()} for arrays in (one.module_arrays(), one.optimizer_arrays())]
     other.learn(batch(2, seed=9), [0, 1, 2])
     other.load_module_arrays(state[0])
-    other.load_optimizer_arrays(state[1])
+    other.load_optimizer_arrays(state[1], one.optimizer_name)
     for made in (one, other):
         made.learn(batch(2, seed=5), [3, 4, 5])
     assert one.module_arrays().keys() == other.module_arrays().keys()

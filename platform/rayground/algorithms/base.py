@@ -46,6 +46,7 @@ class ArrayAlgorithm(Algorithm):
         env_steps: Env steps taken so far.
         episodes: The finished episodes, and the window that headline metrics are over.
         interruption: Asked between steps; when true, an iteration or an evaluation ends early.
+        own_config: The config as it was built, without the changes that training made.
     """
 
     changeable: ClassVar[tuple[str, ...]] = ("lr", "grad_clip")
@@ -74,6 +75,7 @@ class ArrayAlgorithm(Algorithm):
             raise InputError(str(error)) from error
         self.runners = RunnerGroup(self.env_runner_group, self.config)
         self.learner = self.learner_group._learner
+        self.own_config = self.config
         checks.check_module(self.learner.policy_module, self.observation_space, self.action_space)
         self.sync_weights()
         seed_everything(self.seed_for("driver"))
@@ -83,8 +85,9 @@ class ArrayAlgorithm(Algorithm):
         self._logdir = self._storage.trial_working_directory if self._storage else tempfile.gettempdir()
 
     def env_steps_goal(self) -> int:
-        """Env steps at which this iteration ends; counted from 0, so that a resume keeps to the same grid."""
-        return (self.iteration + 1) * max(1, self.config.min_sample_timesteps_per_iteration or 0)
+        """Env steps at which this iteration ends: the next multiple, so that a resume keeps to the same grid."""
+        mesh = max(1, self.config.min_sample_timesteps_per_iteration or 0)
+        return (self.env_steps // mesh + 1) * mesh
 
     def _create_local_replay_buffer_if_necessary(self, config: ArrayConfig) -> None:
         """RLlib would build a buffer of its own; those of our algorithms come from their ``replay`` setting."""
@@ -204,6 +207,13 @@ class ArrayAlgorithm(Algorithm):
         config.freeze()
         self.config = config
         self.apply_settings()
+
+    def redo_changes(self, changes: dict[str, Any]) -> None:
+        """Takes back all changes, then makes those of a checkpoint, except of what :attr:`pinned` names."""
+        kept = {key: value for key, value in changes.items() if key not in self.pinned}
+        for key, value in ({key: getattr(self.own_config, key) for key in self.changes} | kept).items():
+            self.change_setting(key, value)
+        self.changes = kept
 
     def apply_settings(self) -> None:
         """Takes over a setting that has changed."""

@@ -34,6 +34,7 @@ def save(algorithm: ArrayAlgorithm, folder: Path) -> None:
             "time_total_s": algorithm._time_total,
             "episodes": algorithm.episodes.get_state(),
             "changes": algorithm.changes,
+            "optimizer": algorithm.learner.optimizer_name,
             "callbacks": [_callback_state(callback) for callback in algorithm.callbacks],
             "rng": rng,
             "extra": extra,
@@ -46,7 +47,7 @@ def save(algorithm: ArrayAlgorithm, folder: Path) -> None:
         | extra_arrays,
         blobs={
             CONFIG: checkpoints.dump_pickle(
-                (algorithm.config.copy(copy_frozen=False), algorithm.observation_space, algorithm.action_space)
+                (algorithm.own_config.copy(copy_frozen=False), algorithm.observation_space, algorithm.action_space)
             )
         },
     )
@@ -65,13 +66,11 @@ def load(algorithm: ArrayAlgorithm, folder: Path) -> None:
     if state["algorithm"] != type(algorithm).__name__:
         raise CheckpointError(f"{folder}: a checkpoint of {state['algorithm']}, not of {type(algorithm).__name__}")
     algorithm.learner.load_module_arrays(checkpoint.arrays("module"))
-    algorithm.learner.load_optimizer_arrays(checkpoint.arrays("optimizer"))
+    algorithm.learner.load_optimizer_arrays(checkpoint.arrays("optimizer"), state["optimizer"])
     algorithm.env_steps = state["env_steps"]
     algorithm._iteration, algorithm._time_total = state["iteration"], state["time_total_s"]
     algorithm.episodes.set_state(state["episodes"])
-    for key, value in state["changes"].items():
-        if key not in algorithm.pinned:
-            algorithm.change_setting(key, value)
+    algorithm.redo_changes(state["changes"])
     for callback, callback_state in zip(algorithm.callbacks, state["callbacks"], strict=False):
         if callback_state is not None:
             callback.set_state(callback_state)

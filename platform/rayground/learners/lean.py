@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.rl_module.rl_module import RLModule
 
 from rayground.errors import CheckpointError, RunError
-from rayground.learners.optimizers import clip_gradients, make_optimizer
+from rayground.learners.optimizers import clip_gradients, describe_optimizer, make_optimizer
 from rayground.schedules import Schedule, as_schedule
+
+logger = logging.getLogger("rayground")
 
 Arrays = dict[str, np.ndarray]
 
@@ -35,6 +38,7 @@ class LeanTorchLearner(TorchLearner):
         self.use_settings(config)
         parameters = self.get_parameters(self._module[module_id])
         optimizer = make_optimizer(parameters, config.optimizer, self._lr(0))
+        self.optimizer_name = describe_optimizer(config.optimizer)
         self.register_optimizer(module_id=module_id, optimizer=optimizer, params=parameters)
 
     def use_settings(self, config: AlgorithmConfig) -> None:
@@ -113,8 +117,17 @@ class LeanTorchLearner(TorchLearner):
             if value is not None
         }
 
-    def load_optimizer_arrays(self, arrays: Arrays) -> None:
-        """Loads what :meth:`optimizer_arrays` gave; rates and coefficients stay as the config says."""
+    def load_optimizer_arrays(self, arrays: Arrays, optimizer_name: str) -> None:
+        """Loads what :meth:`optimizer_arrays` gave; the rate stays as the config says.
+
+        Args:
+            arrays: The moments.
+            optimizer_name: The ``optimizer_name`` that they are of. Those of another optimizer, or of one with other
+                arguments, are not loaded: it starts anew.
+        """
+        if optimizer_name != self.optimizer_name:
+            logger.warning("the optimizer was %s and is %s: it starts anew", optimizer_name, self.optimizer_name)
+            arrays = {}
         by_name: dict[str, dict[str, Any]] = {}
         for key, value in arrays.items():
             name, moment = key.rsplit("/", 1)

@@ -39,6 +39,13 @@ def parse_optimizer(value: Any) -> tuple[type[torch.optim.Optimizer], dict[str, 
     return _OPTIMIZERS[name], options
 
 
+def describe_optimizer(value: Any) -> str:
+    """Returns a text that is the same for the same optimizer, such as ``RMSprop(alpha=0.95)``."""
+    optimizer_class, options = parse_optimizer(value)
+    arguments = ", ".join(f"{name}={option!r}" for name, option in sorted(options.items()))
+    return f"{optimizer_class.__name__}({arguments})"
+
+
 def make_optimizer(parameters: Iterable[torch.nn.Parameter], value: Any, lr: float) -> torch.optim.Optimizer:
     """Builds the optimizer that ``value`` describes; Adam and SGD in torch's fused form."""
     optimizer_class, options = parse_optimizer(value)
