@@ -258,8 +258,8 @@ def best_checkpoint(kept: Iterable[KeptCheckpoint]) -> KeptCheckpoint | None:
 
 
 def _by_score(kept: Iterable[KeptCheckpoint]) -> list[KeptCheckpoint]:
-    ranked = [(one.score, one.env_steps, one) for one in kept if one.score is not None]
-    return [one for _, _, one in sorted(ranked, key=lambda entry: entry[:2])]
+    scored = [(one.score, one.env_steps, one) for one in kept if one.score is not None]
+    return [one for *_, one in sorted(scored, key=lambda entry: entry[:2])]
 
 
 def env_steps_of(checkpoint: Path) -> int:

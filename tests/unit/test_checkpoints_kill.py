@@ -136,6 +136,11 @@ def test_a_kill_while_replacing_a_checkpoint(killed):
     assert (found[0], found[-1]) == (1, 2)
 
 
+def test_a_list_of_checkpoints_is_never_without_the_replaced_one(killed):
+    for folder in killed["over"]:
+        assert [one.env_steps for one in kept_checkpoints(folder)] == [1]
+
+
 @pytest.mark.parametrize("mode", ["beside", "over"])
 def test_the_next_save_cleans_up(killed, mode):
     assert sum(len(list(folder.glob(".*"))) for folder in killed[mode]) >= 10

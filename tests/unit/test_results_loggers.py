@@ -251,6 +251,9 @@ def test_resume_cuts_all_three_back_to_the_checkpoint(tmp_path):
     with events.event_files(tmp_path)[0].open("ab") as file:
         file.write(b"\x20\0\0\0\0\0\0\0torn")
     logged(tmp_path, [300, 400], -1, resume_at=200)
+    before, after = events.event_files(tmp_path)
+    assert b"torn" not in before.read_bytes()
+    assert [file.name.split(".")[3] for file in (before, after)] == ["0001000000", "0001000001"]
     expected = [(100, 100), (200, 200), (300, -300), (400, -400)]
     assert [(one["env_steps"], one["x"]) for one in json_rows(tmp_path)] == expected
     frame = pd.read_csv(tmp_path / "progress.csv")
@@ -270,6 +273,14 @@ def test_resume_twice_also_to_before_the_first_resume(tmp_path):
     assert [(one["env_steps"], one["x"]) for one in json_rows(tmp_path)] == expected
     assert points(tmp_path, "x") == expected
     assert raw_steps(tmp_path, "x") == [100, 200, 300, 400]
+
+
+def test_resume_keeps_columns_that_do_not_come_again(tmp_path):
+    with RunLogger(tmp_path) as log:
+        log.log(row(100, early=1))
+        log.log(row(200, gone=2))
+    logged(tmp_path, [200], 1, resume_at=100)
+    assert (tmp_path / "progress.csv").read_text() == "env_steps,iteration,early,x\n100,1,1,\n200,2,,200\n"
 
 
 def test_a_tensorboard_that_watches_forgets_too(tmp_path):

@@ -104,6 +104,9 @@ def test_seeds(tmp_path):
     ):
         resolve_checkpoint(group)
     assert resolve_checkpoint(group / "seed_10") == step(group / "seed_10", 200)
+    for seed, env_steps in ((1, 300), (11, 100)):  # equal scores: the one that trained longer
+        make_run(group / f"seed_{seed}", {env_steps: 8.0})
+    assert resolve_checkpoint(group, prefer="best") == step(group / "seed_1", 300)
 
 
 def test_what_is_no_run(tmp_path, monkeypatch):

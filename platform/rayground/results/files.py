@@ -127,7 +127,7 @@ def dump_state(state: Mapping[str, Any]) -> str:
             infinite ones. Scalars of numpy become Python's, tuples become lists.
 
     Raises:
-        TypeError: If there is anything else in it; names where.
+        TypeError: If there is anything else in it, or the key ``$float``; names where.
     """
     return json.dumps(_encoded(state, "state"), allow_nan=False)
 
@@ -139,7 +139,7 @@ def _encoded(value: Any, where: str) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {_FLOAT_KEY: repr(value)}
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+    if isinstance(value, Mapping) and all(isinstance(key, str) and key != _FLOAT_KEY for key in value):
         return {key: _encoded(entry, f"{where}[{key!r}]") for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [_encoded(entry, f"{where}[{index}]") for index, entry in enumerate(value)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ def create_run_folder(storage: str | Path, name: str) -> Path:
     if not name or name in (".", "..") or "/" in name or os.sep in name:
         raise InputError(f"name: expected one that can name a folder, got {name!r}")
     storage = absolute(storage)
-    stem = f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+    stem = f"{name}_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
     try:
         storage.mkdir(parents=True, exist_ok=True)
         return _make_unique(storage, stem)
