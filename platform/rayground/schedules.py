@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -112,6 +113,6 @@ def _piecewise(value: Sequence[Any], name: str) -> Piecewise:
     except (TypeError, ValueError):
         raise InputError(f"{name}: expected [[env_steps, value], ...], got {value!r}") from None
     steps = [step for step, _ in points]
-    if not points or steps[0] != 0 or any(a >= b for a, b in zip(steps, steps[1:], strict=False)):
+    if not points or steps[0] != 0 or any(a >= b for a, b in pairwise(steps)):
         raise InputError(f"{name}: expected points that start at env step 0 and ascend, got {value!r}")
     return Piecewise(points)

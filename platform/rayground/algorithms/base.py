@@ -29,7 +29,7 @@ from rayground.errors import InputError, closest
 from rayground.policies import TrainedPolicy
 from rayground.rollouts.environments import env_name, make_single_env
 from rayground.rollouts.failures import RunnerFailure
-from rayground.rollouts.group import EnvironmentCrash, RunnerGroup
+from rayground.rollouts.group import EnvironmentCrash, RunnerGroup, why_runners_fail
 from rayground.rollouts.rollout import Rollout
 from rayground.rollouts.runner import ArrayEnvRunner
 from rayground.seeding import seed_everything, seed_for
@@ -71,8 +71,11 @@ class ArrayAlgorithm(Algorithm):
         self._eval_runner: ArrayEnvRunner | None = None
         try:
             super().setup(config)
-        except ValueError as error:
-            raise InputError(str(error)) from error
+        except Exception as error:
+            cause = why_runners_fail(config) if config.num_env_runners else None
+            if cause or isinstance(error, ValueError):
+                raise InputError(cause or str(error)) from error
+            raise
         self.runners = RunnerGroup(self.env_runner_group, self.config)
         self.learner = self.learner_group._learner
         self.own_config = self.config
@@ -236,8 +239,6 @@ class ArrayAlgorithm(Algorithm):
     def save(self, checkpoint_dir: str | Path | None = None) -> Any:
         """Writes a complete checkpoint; relative paths and ``~`` are fine.
 
-        The environments start new episodes afterwards, so that a resumed run goes exactly the same way.
-
         Args:
             checkpoint_dir: A folder that does not exist yet or is empty; None makes a temporary one.
 
@@ -249,7 +250,6 @@ class ArrayAlgorithm(Algorithm):
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Writes everything that a run needs to go on; called by :meth:`save`."""
         state.save(self, Path(checkpoint_dir))
-        self._reset_next = True
 
     def restore(self, checkpoint: Any) -> None:
         """Restores a checkpoint of :meth:`save`: its result object, or a path (relative and ``~`` are fine).
@@ -264,8 +264,8 @@ class ArrayAlgorithm(Algorithm):
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         """Reads what :meth:`save_checkpoint` wrote; called by :meth:`restore`."""
-        state.load(self, Path(checkpoint_dir))
         self._reset_next = True
+        state.load(self, Path(checkpoint_dir))
         self.sync_weights()
         make_callback(
             "on_checkpoint_loaded",
@@ -281,6 +281,14 @@ class ArrayAlgorithm(Algorithm):
         algorithm = config.build_algo()
         algorithm.restore(path)
         return algorithm
+
+    def resume_episodes(self, episodes: list[bytes]) -> None:
+        """Goes on with the episodes that ran when a checkpoint was written, if there is one for each runner."""
+        if len(episodes) == self.runners.num_runners:
+            self.runners.set_episodes(episodes)
+            self._reset_next = False
+        else:
+            logger.info("the environments start new episodes: those that were running could not be kept")
 
     def extra_state(self) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
         """What the algorithm adds to a checkpoint: JSON, and groups of arrays by name."""

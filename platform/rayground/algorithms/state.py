@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from rayground.algorithms.config import ArrayConfig
 
 CONFIG = "config.pkl"
+EPISODES = "episodes_{}.pkl"
 
 
 def save(algorithm: ArrayAlgorithm, folder: Path) -> None:
-    """Writes weights, optimizer, counters, episode window, random generators, callbacks and the algorithm's own."""
+    """Writes weights, optimizer, counters, episodes, random generators, callbacks and the algorithm's own."""
     extra, extra_arrays = algorithm.extra_state()
+    episodes = algorithm.runners.get_episodes()
     rng, rng_arrays = get_rng_state()
     checkpoints.save_checkpoint(
         folder,
@@ -36,6 +38,7 @@ def save(algorithm: ArrayAlgorithm, folder: Path) -> None:
             "changes": algorithm.changes,
             "optimizer": algorithm.learner.optimizer_name,
             "callbacks": [_callback_state(callback) for callback in algorithm.callbacks],
+            "runners_with_episodes": [i for i, data in enumerate(episodes) if data is not None],
             "rng": rng,
             "extra": extra,
         },
@@ -49,7 +52,8 @@ def save(algorithm: ArrayAlgorithm, folder: Path) -> None:
             CONFIG: checkpoints.dump_pickle(
                 (algorithm.own_config.copy(copy_frozen=False), algorithm.observation_space, algorithm.action_space)
             )
-        },
+        }
+        | {EPISODES.format(i): data for i, data in enumerate(episodes) if data is not None},
     )
 
 
@@ -75,6 +79,7 @@ def load(algorithm: ArrayAlgorithm, folder: Path) -> None:
         if callback_state is not None:
             callback.set_state(callback_state)
     algorithm.load_extra_state(state["extra"], checkpoint)
+    algorithm.resume_episodes([checkpoint.blob(EPISODES.format(i)) for i in state["runners_with_episodes"]])
     set_rng_state((state["rng"], checkpoint.arrays("rng")))
 
 

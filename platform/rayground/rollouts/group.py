@@ -11,6 +11,7 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from rayground.errors import RunError
+from rayground.rollouts.environments import env_name, make_single_env
 from rayground.rollouts.failures import RunnerFailure
 from rayground.rollouts.rollout import Rollout
 from rayground.rollouts.runner import ArrayEnvRunner, Weights
@@ -138,6 +139,23 @@ class RunnerGroup:
     @property
     def _max_restarts(self) -> int:
         return self._config.max_num_env_runner_restarts if self._config.restart_failed_env_runners else 0
+
+
+def why_runners_fail(config: AlgorithmConfig) -> str | None:
+    """Makes an environment in another process, as a runner would; None if that works.
+
+    RLlib only logs that a runner could not be built, and goes on without it.
+    """
+    try:
+        ray.get(ray.remote(num_cpus=0)(_make_and_close).remote(config))
+    except Exception as error:
+        last = [line for line in str(error).splitlines() if line.strip()][-1].strip().rstrip("),")
+        return f"a runner's process cannot make {env_name(config)}: {last}; what it needs must be installed there"
+    return None
+
+
+def _make_and_close(config: AlgorithmConfig) -> None:
+    make_single_env(config).close()
 
 
 def _checked(result: Rollout | RunnerFailure) -> Rollout:
