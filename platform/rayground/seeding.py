@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -82,6 +84,16 @@ def set_rng_state(state: tuple[dict[str, Any], dict[str, np.ndarray]]) -> None:
         ("MT19937", arrays["numpy"], numpy["position"], numpy["has_gauss"], numpy["cached_gaussian"])
     )
     torch.set_rng_state(torch.from_numpy(np.array(arrays["torch"], np.uint8)))
+
+
+@contextmanager
+def rng_state_kept() -> Iterator[None]:
+    """Puts the three global generators back afterwards: what is drawn meanwhile changes nothing of what follows."""
+    state = get_rng_state()
+    try:
+        yield
+    finally:
+        set_rng_state(state)
 
 
 def _words(part: int | str) -> tuple[int, int]:

@@ -32,7 +32,7 @@ from rayground.rollouts.failures import RunnerFailure
 from rayground.rollouts.group import EnvironmentCrash, RunnerGroup, why_runners_fail
 from rayground.rollouts.rollout import Rollout
 from rayground.rollouts.runner import ArrayEnvRunner
-from rayground.seeding import seed_everything, seed_for
+from rayground.seeding import rng_state_kept, seed_everything, seed_for
 
 logger = logging.getLogger("rayground")
 
@@ -163,13 +163,14 @@ class ArrayAlgorithm(Algorithm):
         """
         hooks = {"algorithm": self, "metrics_logger": self.metrics}
         make_callback("on_evaluate_start", self.callbacks, self.config.callbacks_on_evaluate_start, kwargs=hooks)
-        records = self.evaluation_runner.evaluate(
-            self.config.evaluation_duration,
-            seed=self.seed_for("evaluation"),
-            weights=self.learner.module_arrays(),
-            timeout_s=self.config.evaluation_sample_timeout_s,
-            interruption=self.interruption,
-        )
+        with rng_state_kept():  # training goes the same way, however often it is evaluated
+            records = self.evaluation_runner.evaluate(
+                self.config.evaluation_duration,
+                seed=self.seed_for("evaluation"),
+                weights=self.learner.module_arrays(),
+                timeout_s=self.config.evaluation_sample_timeout_s,
+                interruption=self.interruption,
+            )
         if isinstance(records, RunnerFailure):
             raise EnvironmentCrash(records)
         window = EpisodeWindow(len(records))
