@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,7 +24,7 @@ from rayground.policies import TrainedPolicy
 from rayground.progress import Ended, seeds_summary, summary
 from rayground.results.folder import DEFAULT_STORAGE
 from rayground.results.runs import RunFiles, resolve_checkpoint, run_folder_of
-from rayground.run import Run
+from rayground.run import Interrupted, Run
 from rayground.settings import apply_overrides
 from rayground.stop import Stop
 
@@ -44,6 +45,24 @@ def experiment_command(experiment: Experiment, argv: Sequence[str]) -> int:
 def guarded(command: Callable[[], int]) -> int:
     """Runs a command; what goes wrong becomes one line and an exit code, and Ray is not left behind."""
     try:
+        try:
+            return _answered(command)
+        finally:
+            quiet.shutdown_ray()
+    except Interrupted as interrupted:
+        number = interrupted.signal
+    except KeyboardInterrupt:
+        number = signal.SIGINT
+    except SystemExit as left:  # from Ray's own handler, while Ray starts
+        if left.code != signal.SIGTERM:
+            raise
+        number = signal.SIGTERM
+    print("interrupted: nothing was saved since the last checkpoint", file=sys.stderr)
+    return 128 + number
+
+
+def _answered(command: Callable[[], int]) -> int:
+    try:
         return command()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -52,11 +71,6 @@ def guarded(command: Callable[[], int]) -> int:
         print(getattr(error, "traceback", ""), end="", file=sys.stderr)
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("interrupted: nothing was saved since the last checkpoint", file=sys.stderr)
-        return 130
-    finally:
-        quiet.shutdown_ray()
 
 
 def _experiment(experiment: Experiment, flags: Flags, module: str) -> int:

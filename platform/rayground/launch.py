@@ -25,6 +25,7 @@ from rayground.budget import warn_cores
 from rayground.checkpoints import env_steps_of
 from rayground.errors import RunError
 from rayground.experiment import Experiment
+from rayground.preflight import preflight
 from rayground.progress import Progress, SeedsProgress
 from rayground.results.files import read_rows
 from rayground.results.folder import (
@@ -72,17 +73,20 @@ def train_here(
         RunError: If the run had to end.
     """
     experiment = ready(experiment, seed)
+    preflight(experiment.config)
     quiet.init_ray()
-    experiment = fit_to_cores(experiment)
-    folder = create_run_folder(storage, experiment.name)
-    try:
-        _describe(folder, experiment, origin or Origin())
-        with _reporting(experiment) as shown:
-            return execute(experiment, folder, reporter=shown, interruption=Interruption())
-    except BaseException:
-        if not (folder / "result.json").exists() and not (folder / "error.txt").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
+    interruption = Interruption()
+    with interruption.on_signals():
+        experiment = fit_to_cores(experiment)
+        folder = create_run_folder(storage, experiment.name)
+        try:
+            _describe(folder, experiment, origin or Origin())
+            with _reporting(experiment) as shown:
+                return execute(experiment, folder, reporter=shown, interruption=interruption)
+        except BaseException:
+            if not (folder / "result.json").exists() and not (folder / "error.txt").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def resume_here(
@@ -103,20 +107,23 @@ def resume_here(
         origin: How the resume was asked for.
     """
     experiment = ready(experiment, None)
+    preflight(experiment.config)
     quiet.init_ray()
-    experiment = fit_to_cores(experiment)
-    env_steps = env_steps_of(checkpoint)
-    record_resume(folder, command=origin.command, changed=changed, from_checkpoint=checkpoint, env_steps=env_steps)
-    write_params(folder, settings_of(experiment, settings_tree(experiment.config)))
-    with _reporting(experiment) as shown:
-        return execute(
-            experiment,
-            folder,
-            reporter=shown,
-            interruption=Interruption(),
-            resume=checkpoint,
-            pinned=frozenset(changed),
-        )
+    interruption = Interruption()
+    with interruption.on_signals():
+        experiment = fit_to_cores(experiment)
+        env_steps = env_steps_of(checkpoint)
+        record_resume(folder, command=origin.command, changed=changed, from_checkpoint=checkpoint, env_steps=env_steps)
+        write_params(folder, settings_of(experiment, settings_tree(experiment.config)))
+        with _reporting(experiment) as shown:
+            return execute(
+                experiment,
+                folder,
+                reporter=shown,
+                interruption=interruption,
+                resume=checkpoint,
+                pinned=frozenset(changed),
+            )
 
 
 def train_seeds(

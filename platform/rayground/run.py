@@ -42,6 +42,18 @@ class Reporter(Protocol):
         ...
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal that ends the command at once: there is no run yet, or it was the second one.
+
+    Attributes:
+        signal: Its number.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = number
+
+
 class Interruption:
     """Becomes true when the run is to end early, and says why.
 
@@ -53,6 +65,7 @@ class Interruption:
         """``also`` is asked too: a run in another process is told through a file."""
         self.signal: int | None = None
         self._also = also
+        self._is_listening = False
 
     def __call__(self) -> bool:
         """Whether to end."""
@@ -60,7 +73,7 @@ class Interruption:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Listens to Ctrl-C and SIGTERM; a second Ctrl-C ends at once. Ray sets handlers, so enter this after it."""
+        """Takes over Ctrl-C and SIGTERM: they raise :class:`Interrupted`. Ray sets handlers, so enter this after it."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -71,10 +84,19 @@ class Interruption:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """While a run asks: the first signal only makes this true. A second Ctrl-C ends at once."""
+        self._is_listening = True
+        try:
+            yield
+        finally:
+            self._is_listening = False
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.signal = number
+        if not self._is_listening or (self.signal is not None and number == signal.SIGINT):
+            raise Interrupted(number)
+        self.signal = self.signal or number
 
 
 @dataclass(frozen=True)
@@ -151,7 +173,7 @@ def execute(
         algorithm.pinned = pinned
         if resume is not None:
             algorithm.restore(resume)
-        with interruption.on_signals(), RunLogger(folder, resume_at=algorithm.env_steps if resume else None) as log:
+        with interruption.listening(), RunLogger(folder, resume_at=algorithm.env_steps if resume else None) as log:
             return _loop(experiment, algorithm, folder, log, reporter, interruption)
     except InputError:
         raise
@@ -260,4 +282,4 @@ def load(folder: str | Path) -> Run:
     Raises:
         InputError: If there is no run in that folder.
     """
-    return Run(RunFiles.open(folder).folder)
+    return Run(RunFiles(folder).folder)

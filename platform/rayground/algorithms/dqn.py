@@ -12,9 +12,9 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from custom_models import q_module
 from rayground.algorithms.base import ArrayAlgorithm
 from rayground.algorithms.config import SUPPORTED, ArrayConfig
-from rayground.budget import check_memory
 from rayground.errors import InputError, closest
 from rayground.learners.dqn import DQNLearner
+from rayground.preflight import check_replay
 from rayground.replay import SlottedReplay
 from rayground.replay.ratio import UpdateClock
 from rayground.schedules import as_schedule
@@ -124,10 +124,7 @@ class DQN(ArrayAlgorithm):
     def setup(self, config: DQNConfig) -> None:
         """Builds runners and learner (RLlib), the replay buffer, and the clock of the updates."""
         super().setup(config)
-        check_memory(
-            config.replay.num_bytes(self.observation_space, self.action_space),
-            f"a replay buffer of {config.replay.capacity:,} transitions",
-        )
+        check_replay(config, self.observation_space, self.action_space)
         self.replay = config.replay.build(
             self.observation_space,
             self.action_space,
