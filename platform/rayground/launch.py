@@ -112,9 +112,14 @@ def resume_here(
     interruption = Interruption()
     with interruption.on_signals():
         experiment = fit_to_cores(experiment)
-        env_steps = env_steps_of(checkpoint)
-        record_resume(folder, command=origin.command, changed=changed, from_checkpoint=checkpoint, env_steps=env_steps)
-        write_params(folder, settings_of(experiment, settings_tree(experiment.config)))
+
+        def record() -> None:
+            env_steps = env_steps_of(checkpoint)
+            record_resume(
+                folder, command=origin.command, changed=changed, from_checkpoint=checkpoint, env_steps=env_steps
+            )
+            write_params(folder, settings_of(experiment, settings_tree(experiment.config)))
+
         with _reporting(experiment) as shown:
             return execute(
                 experiment,
@@ -123,6 +128,7 @@ def resume_here(
                 interruption=interruption,
                 resume=checkpoint,
                 pinned=frozenset(changed),
+                on_start=record,
             )
 
 

@@ -148,6 +148,7 @@ def execute(
     interruption: Interruption,
     resume: Path | None = None,
     pinned: frozenset[str] = frozenset(),
+    on_start: Callable[[], None] = lambda: None,
 ) -> Run:
     """Runs ``experiment`` in ``folder`` until it stops.
 
@@ -158,6 +159,7 @@ def execute(
         interruption: Ends the run early, with a last checkpoint.
         resume: A checkpoint of this run to go on from: what came after it is cut away.
         pinned: Settings given by hand, which hold against changes that training had made.
+        on_start: Called when the algorithm is built and restored; until then nothing in the folder has changed.
 
     Returns:
         The run.
@@ -166,15 +168,20 @@ def execute(
         InputError: If something is wrong before training.
         RunError: If the run cannot go on; the traceback is in ``error.txt`` of its folder.
     """
-    (folder / "error.txt").unlink(missing_ok=True)
     algorithm = experiment.config.copy(copy_frozen=False).build_algo()
     try:
         algorithm.interruption = interruption
         algorithm.pinned = pinned
         if resume is not None:
             algorithm.restore(resume)
+        on_start()
+        (folder / "error.txt").unlink(missing_ok=True)
+        keeper = _keeper(experiment, folder)
+        if resume is not None:  # before the rows: a kill in between leaves more rows than checkpoints, never fewer
+            keeper.rewind(algorithm.env_steps)
         with interruption.listening(), RunLogger(folder, resume_at=algorithm.env_steps if resume else None) as log:
-            return _loop(experiment, algorithm, folder, log, reporter, interruption)
+            reason = _loop(experiment, algorithm, keeper, log, reporter, interruption)
+        return Run(folder, reason, interruption.signal)
     except InputError:
         raise
     except Exception as error:
@@ -187,16 +194,11 @@ def execute(
 def _loop(
     experiment: Experiment,
     algorithm: ArrayAlgorithm,
-    folder: Path,
+    keeper: CheckpointKeeper,
     log: RunLogger,
     reporter: Reporter,
     interruption: Interruption,
-) -> Run:
-    keeper = CheckpointKeeper(
-        folder / "checkpoints", keep_best=experiment.checkpoints.keep_best, keep_last=experiment.checkpoints.keep_last
-    )
-    if algorithm.iteration:
-        keeper.rewind(algorithm.env_steps)
+) -> str:
     clock = Clock(algorithm)
     best = keeper.best_score
     while True:
@@ -207,7 +209,7 @@ def _loop(
             row |= evaluation_row(algorithm.evaluate())
         log.log(row)
         reporter.update(row)
-        score = row.get(SCORE, row["episode_return_mean"] if not experiment.config.evaluation_interval else None)
+        score = _score(row, bool(experiment.config.evaluation_interval))
         is_best = score is not None and experiment.checkpoints.keep_best > 0 and (best is None or score >= best)
         if reason or is_best or is_due(experiment.checkpoints.every, algorithm.iteration):
             algorithm._time_total = clock.seconds
@@ -216,7 +218,19 @@ def _loop(
             keeper.add(path, algorithm.env_steps, score)
             best = score if is_best else best
         if reason:
-            return Run(folder, reason, interruption.signal)
+            return reason
+
+
+def _keeper(experiment: Experiment, folder: Path) -> CheckpointKeeper:
+    rule = experiment.checkpoints
+    return CheckpointKeeper(folder / "checkpoints", keep_best=rule.keep_best, keep_last=rule.keep_last)
+
+
+def _score(row: Row, evaluates: bool) -> float | None:
+    """What a checkpoint is judged by: greedy evaluation or, without, the mean return over a full window."""
+    if evaluates:
+        return row.get(SCORE)
+    return row["episode_return_mean"] if row["episodes_in_window"] >= row["episode_window"] else None
 
 
 def is_due(every: int, iteration: int) -> bool:
