@@ -11,7 +11,7 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, cast, NoReturn
 
 import gymnasium as gym
 import numpy as np
@@ -83,7 +83,7 @@ def check_vector_env(env: VectorEnv, name: str) -> None:
         _check_column(env, truncated, "truncated", "b", subject)
 
 
-def check_module(module: RLModule, observation_space: gym.Space, action_space: gym.spaces.Discrete) -> None:
+def check_module(module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
     """Checks that a module gives what DQN reads, on two sampled observations; the module is left as it was.
 
     Args:
@@ -103,7 +103,7 @@ def check_module(module: RLModule, observation_space: gym.Space, action_space: g
     space.seed(0)
     device = next((parameter.device for parameter in twin.parameters()), torch.device("cpu"))
     batch = {Columns.OBS: torch.as_tensor(np.stack([space.sample() for _ in range(2)])).to(device)}
-    values = _Output("qf_preds", (2, int(action_space.n)), "float32")
+    values = _Output("qf_preds", (2, int(cast(gym.spaces.Discrete, action_space).n)), "float32")
     choices = _Output(Columns.ACTIONS, (2,), "int64")
     with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         values.check(subject, twin.compute_q_values, batch)

@@ -49,6 +49,7 @@ class ArrayAlgorithm(Algorithm):
         own_config: The config as it was built, without the changes that training made.
     """
 
+    config: ArrayConfig
     changeable: ClassVar[tuple[str, ...]] = ("lr", "grad_clip")
     """Settings that may change while training; see :meth:`change_setting`."""
 
@@ -278,8 +279,7 @@ class ArrayAlgorithm(Algorithm):
     @classmethod
     def from_checkpoint(cls, path: str | Path, **_: Any) -> ArrayAlgorithm:
         """Builds the algorithm that a checkpoint was made with, and restores it."""
-        config, _, _ = state.read_config(Path(path))
-        algorithm = config.build_algo()
+        algorithm = state.read_config(Path(path))[0].build_algo()
         algorithm.restore(path)
         return algorithm
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
@@ -89,6 +89,8 @@ class ArrayConfig(AlgorithmConfig):
     """Base of our configs: RLlib's builder, with the array runner, and an error for every setting without effect."""
 
     supported: ClassVar[frozenset[str]] = SUPPORTED
+    seed: Any
+    lr: Any
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class)
@@ -166,7 +168,7 @@ class ArrayConfig(AlgorithmConfig):
     def _check_supported(self) -> None:
         if self.is_multi_agent:
             raise InputError(f"multi_agent() is not supported by {self.algo_class.__name__}: it trains one policy")
-        defaults = _defaults(type(self))
+        defaults = _defaults(cast(Callable[[], ArrayConfig], type(self)))
         for key, value in vars(self).items():
             if key in self.supported or key in _RLLIBS_OWN or key.startswith("_") or _same(value, defaults[key]):
                 continue
@@ -189,11 +191,11 @@ class ArrayConfig(AlgorithmConfig):
 
 
 @cache
-def _defaults(config_class: type[ArrayConfig]) -> dict[str, Any]:
-    return vars(config_class())
+def _defaults(config_class: Callable[[], ArrayConfig]) -> dict[str, Any]:
+    return dict(vars(config_class()))
 
 
-def _known(config_class: type[ArrayConfig]) -> frozenset[str]:
+def _known(config_class: Callable[[], ArrayConfig]) -> frozenset[str]:
     return frozenset(_defaults(config_class)) | _RLLIBS_OWN
 
 

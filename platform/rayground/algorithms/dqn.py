@@ -97,8 +97,8 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
         return DQNLearner
 
     def _model_config_of_user(self) -> dict[str, Any]:
-        given = self._model_config
-        if dataclasses.is_dataclass(given):
+        given: Any = self._model_config
+        if dataclasses.is_dataclass(given) and not isinstance(given, type):
             usual = dataclasses.asdict(type(given)())
             given = {key: value for key, value in dataclasses.asdict(given).items() if value != usual[key]}
         known = ("fcnet_hiddens", "fcnet_activation")

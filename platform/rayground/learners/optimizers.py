@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -11,14 +11,14 @@ from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_no
 
 from rayground.errors import InputError, closest
 
-_OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "rmsprop": torch.optim.RMSprop,
     "sgd": torch.optim.SGD,
 }
 
 
-def parse_optimizer(value: Any) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+def parse_optimizer(value: Any) -> tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]:
     """Reads ``"rmsprop"`` or ``{"type": "rmsprop", "alpha": 0.95}`` (torch's own argument names).
 
     Raises:

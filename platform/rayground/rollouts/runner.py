@@ -37,7 +37,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
 
     def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
         super().__init__(config=config, **kwargs)
-        self._obs: np.ndarray | None = None
+        self._obs: Any = None  # [N, ...] once the environments were reset
         self._run_seed = secrets.randbits(31) if config.seed is None else config.seed
         self._failures_left = config.max_num_env_runner_restarts if config.restart_failed_sub_environments else 0
         self._parameters = dict(self.module.state_dict()) if self.module is not None else {}
@@ -197,7 +197,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
 
     def _finished(self, valid_N: np.ndarray) -> Iterator[EpisodeRecord]:
         for env_index in np.flatnonzero(self._done & valid_N):
-            custom = self._episode_callbacks.end(env_index)
+            custom = self._episode_callbacks.end(int(env_index))
             yield EpisodeRecord(float(self._returns[env_index]), int(self._lengths[env_index]), custom)
             self._returns[env_index], self._lengths[env_index] = 0.0, 0
 
@@ -225,7 +225,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         self._obs = None
 
     @property
-    def _vector_env(self) -> gym.vector.VectorEnv:
+    def _vector_env(self) -> Any:
         """The environment without RLlib's wrapper that makes a dict per sub-environment out of every step's infos."""
         return self.env if self._episode_callbacks.wanted else self.env.env
 
