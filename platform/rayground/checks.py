@@ -11,7 +11,7 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast, NoReturn
+from typing import Any, NoReturn, cast
 
 import gymnasium as gym
 import numpy as np
