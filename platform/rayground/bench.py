@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from os import cpu_count
 from pathlib import Path
@@ -28,6 +29,14 @@ def medians(measurements: Mapping[str, Callable[[], float]], rounds: int) -> dic
     return {name: statistics.median(numbers) for name, numbers in taken.items()}
 
 
+def microseconds(call: Callable[[], Any], calls: int, units: int = 1) -> float:
+    """Calls a function this often; returns the mean microseconds of a unit, of which one call does so many."""
+    started = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return 1e6 * (time.perf_counter() - started) / (calls * units)
+
+
 def ratios(results: Mapping[str, float], ours: str, *, higher_is_better: bool) -> dict[str, float]:
     """How many times better ``ours`` is than each of the others: above 1 is better, whatever the unit.
 
@@ -41,7 +50,7 @@ def ratios(results: Mapping[str, float], ours: str, *, higher_is_better: bool) -
     return {name: mine / value if higher_is_better else value / mine for name, value in others.items()}
 
 
-def print_table(title: str, results: Mapping[str, float], ours: str, *, higher_is_better: bool) -> None:
+def print_table(title: str, results: Mapping[str, float], ours: str, *, higher_is_better: bool) -> dict[str, float]:
     """Prints one line per name: its number, and how many times better ours is.
 
     Args:
@@ -49,6 +58,9 @@ def print_table(title: str, results: Mapping[str, float], ours: str, *, higher_i
         results: Numbers by name, ``ours`` among them.
         ours: The name that the others are held against.
         higher_is_better: As in :func:`ratios`.
+
+    Returns:
+        The ratios.
     """
     better = ratios(results, ours, higher_is_better=higher_is_better)
     width = max(map(len, results))
@@ -56,6 +68,7 @@ def print_table(title: str, results: Mapping[str, float], ours: str, *, higher_i
     for name, value in results.items():
         ratio = f"ours is {better[name]:.2f} times better" if name in better else ""
         print(f"  {name:<{width}}  {value:>12,.1f}  {ratio}".rstrip(), flush=True)
+    return better
 
 
 def write_json(path: Path | None, better: Mapping[str, float], **details: Any) -> None:
@@ -71,4 +84,4 @@ def write_json(path: Path | None, better: Mapping[str, float], **details: Any) -
     machine = {"cores": cpu_count(), "processor": platform.machine(), "python": platform.python_version()}
     content = {"ratios": dict(better), "machine": machine, **details}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2) + "\n")
+    path.write_text(json.dumps(content, indent=2, default=str) + "\n")

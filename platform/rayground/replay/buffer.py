@@ -201,11 +201,13 @@ class SlottedReplayBuffer:
         lanes, shape = self._lanes, (batch_size,) if num_batches is None else (num_batches, batch_size)
         if self._priorities:
             rows, weights = self._priorities.draw(shape, beta, self._rng)
+            indices = lanes.tickets(rows)
         else:
-            rows, weights = self._draw_uniformly(shape), np.empty(shape, np.float32)
+            rows = indices = self._draw_uniformly(shape)
+            weights = np.empty(shape, np.float32)
             weights.fill(1.0)
         rewards, discounts, last = self._n_step.follow(rows)
-        self._sampled = lanes.tickets(rows)
+        self._sampled = rows
         return Batch(
             obs=lanes.obs_column.to_given(lanes.obs.take(rows, axis=0)),
             actions=lanes.action_column.to_given(lanes.actions.take(rows, axis=0)),
@@ -213,7 +215,7 @@ class SlottedReplayBuffer:
             next_obs=lanes.next_obs(last),
             discounts=discounts,
             weights=weights,
-            indices=self._sampled,
+            indices=indices,
         )
 
     def update_priorities(self, indices: np.ndarray, td_errors: np.ndarray) -> None:
@@ -252,8 +254,8 @@ class SlottedReplayBuffer:
             "bytes": self.nbytes * lanes.num_used / lanes.num_rows,
         }
         if self._sampled.size:
-            ages = lanes.heads.take(self._sampled % lanes.num_lanes) - self._sampled
-            values["sample_age_mean"] = float(ages.mean())
+            heads = lanes.heads.take(self._sampled % lanes.num_lanes)
+            values["sample_age_mean"] = float((heads - lanes.tickets(self._sampled)).mean())
         if self._priorities and size:
             values |= self._priorities.metrics(size)
         return values

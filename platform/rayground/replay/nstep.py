@@ -15,7 +15,7 @@ class NStep:
     there counts ``gamma ** m``, or nothing if the last of the steps terminated the episode.
     """
 
-    __slots__ = ("_factors", "_lanes", "_steps", "_values_by_flags", "_values_by_steps", "n_step")
+    __slots__ = ("_alive", "_factors", "_lanes", "_steps", "_values_after_one", "_values_by_steps", "n_step")
 
     def __init__(self, lanes: Lanes, n_step: int, gamma: float):
         """Follows ``lanes`` for up to ``n_step`` steps with discount ``gamma`` per step."""
@@ -23,7 +23,9 @@ class NStep:
         self._steps = np.arange(n_step) * lanes.num_lanes
         self._factors = np.power(gamma, np.arange(n_step)).astype(np.float32)
         self._values_by_steps = (gamma * self._factors.astype(np.float64)).astype(np.float32)
-        self._values_by_flags = (np.arange(8) & TERMINATED == 0).astype(np.float32)
+        # By the flags of a step: whether the episode has a value behind it, and how much that counts for n = 1.
+        self._alive = (np.arange(8) & TERMINATED == 0).astype(np.float32)
+        self._values_after_one = self._values_by_steps[0] * self._alive
 
     def follow(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Walks on from rows that hold transitions.
@@ -37,8 +39,7 @@ class NStep:
         """
         lanes = self._lanes
         if self.n_step == 1:
-            values = self._values_by_flags.take(lanes.flags.take(rows)) * self._values_by_steps
-            return lanes.rewards.take(rows), values, rows
+            return lanes.rewards.take(rows), self._values_after_one.take(lanes.flags.take(rows)), rows
         path = rows[..., None] + self._steps
         flags = lanes.flags.take(path, mode="wrap")
         goes_on = (flags[..., :-1] == VALID) & (flags[..., 1:] != 0)
@@ -47,5 +48,5 @@ class NStep:
         rewards[..., 1:][~goes_on] = 0.0
         more = np.add.reduce(goes_on, axis=-1, dtype=np.int64)
         last = lanes.rows(rows + more * lanes.num_lanes)
-        values = self._values_by_flags.take(lanes.flags.take(last)) * self._values_by_steps.take(more)
+        values = self._alive.take(lanes.flags.take(last)) * self._values_by_steps.take(more)
         return rewards @ self._factors, values, last
