@@ -157,7 +157,7 @@ class ArrayAlgorithm(Algorithm):
         """Plays exactly ``evaluation_duration`` greedy episodes, from the same starts each time.
 
         Returns:
-            ``env_runners/episode_return_mean`` and friends, in RLlib's nesting.
+            ``env_runners/episode_return_mean`` and friends, in RLlib's nesting; None if it was interrupted.
 
         Raises:
             EnvironmentCrash: If the environment raised.
@@ -174,6 +174,8 @@ class ArrayAlgorithm(Algorithm):
             )
         if isinstance(records, RunnerFailure):
             raise EnvironmentCrash(records)
+        if len(records) < self.config.evaluation_duration:
+            records = []  # interrupted: the first episodes to end are the short ones, and would say something wrong
         window = EpisodeWindow(len(records))
         window.extend(records)
         headline = {key: value for key, value in window.headline().items() if key.startswith(("episode_", "custom/"))}
@@ -284,11 +286,9 @@ class ArrayAlgorithm(Algorithm):
         return algorithm
 
     def resume_episodes(self, episodes: list[bytes]) -> None:
-        """Goes on with the episodes that ran when a checkpoint was written, if there is one for each runner."""
-        if len(episodes) == self.runners.num_runners:
-            self.runners.set_episodes(episodes)
-            self._reset_next = False
-        else:
+        """Goes on with the episodes that ran when a checkpoint was written, if that is possible for every runner."""
+        self._reset_next = not (len(episodes) == self.runners.num_runners and self.runners.set_episodes(episodes))
+        if self._reset_next:
             logger.info("the environments start new episodes: those that were running could not be kept")
 
     def extra_state(self) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:

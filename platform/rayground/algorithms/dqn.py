@@ -15,7 +15,7 @@ from rayground.algorithms.config import SUPPORTED, ArrayConfig
 from rayground.errors import InputError, closest
 from rayground.learners.dqn import DQNLearner
 from rayground.preflight import check_replay
-from rayground.replay import SlottedReplay
+from rayground.replay import SlottedReplay, SlottedReplayBuffer
 from rayground.replay.ratio import UpdateClock
 from rayground.schedules import as_schedule
 
@@ -125,23 +125,27 @@ class DQN(ArrayAlgorithm):
         """Builds runners and learner (RLlib), the replay buffer, and the clock of the updates."""
         super().setup(config)
         check_replay(config, self.observation_space, self.action_space)
-        self.replay = config.replay.build(
-            self.observation_space,
-            self.action_space,
-            num_lanes=self.runners.num_envs,
-            n_step=config.n_step,
-            gamma=config.gamma,
-            seed=self.seed_for("replay"),
-        )
+        self.replay = self._empty_replay()
         self.updates = UpdateClock(config.replay_ratio, config.num_steps_sampled_before_learning_starts)
         self._beta = as_schedule(config.replay.beta, "replay.beta")
         self._epsilon = as_schedule(config.epsilon, "epsilon")
         self._learned: list[tuple[int, dict[str, float]]] = []
 
+    def _empty_replay(self) -> SlottedReplayBuffer:
+        return self.config.replay.build(
+            self.observation_space,
+            self.action_space,
+            num_lanes=self.runners.num_envs,
+            n_step=self.config.n_step,
+            gamma=self.config.gamma,
+            seed=self.seed_for("replay"),
+        )
+
     def training_step(self) -> None:
         """One iteration of ``min_sample_timesteps_per_iteration`` env steps: act, store, learn."""
-        goal = self.env_steps_goal()
-        while self.env_steps < goal and not self.interruption():
+        start, goal = self.env_steps, self.env_steps_goal()
+        # Even an interrupted iteration takes a step: no two results, and no two checkpoints, are of the same one.
+        while self.env_steps < goal and not (self.env_steps > start and self.interruption()):
             for rollout in self.sample(self.config.get_rollout_fragment_length()):
                 self.replay.add(rollout, first_lane=self.first_lane(rollout))
             self.learn()
@@ -190,9 +194,18 @@ class DQN(ArrayAlgorithm):
         return state | {"replay": replay_state}, {"replay": replay_arrays}
 
     def load_extra_state(self, state: dict[str, Any], checkpoint: Any) -> None:
-        """Restores what :meth:`extra_state` gave; a changed replay ratio holds from here on."""
+        """Restores what :meth:`extra_state` gave; changed settings hold from here on.
+
+        Without replay contents, learning waits as it does at the start: a few transitions would be learnt by heart.
+        """
+        warm_up = self.config.num_steps_sampled_before_learning_starts
         self.updates = UpdateClock(**state["updates"])
         self.updates.change(self.config.replay_ratio, self.env_steps)
         self.learner.num_target_updates = state["num_target_updates"]
         if "replay" in state:
             self.replay.set_state(state["replay"], checkpoint.arrays("replay"))
+            if self.updates.updates == 0:
+                self.updates.anchor_env_steps = warm_up
+        else:
+            self.replay = self._empty_replay()
+            self.updates.wait(self.env_steps, warm_up)

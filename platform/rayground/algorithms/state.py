@@ -12,6 +12,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 
 from rayground import checkpoints
 from rayground.errors import CheckpointError
+from rayground.results.files import readable
 from rayground.seeding import get_rng_state, set_rng_state
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def save(algorithm: ArrayAlgorithm, folder: Path) -> None:
             "changes": algorithm.changes,
             "optimizer": algorithm.learner.optimizer_name,
             "callbacks": [_callback_state(callback) for callback in algorithm.callbacks],
+            "environment": _environment(algorithm.own_config),
             "runners_with_episodes": [i for i, data in enumerate(episodes) if data is not None],
             "rng": rng,
             "extra": extra,
@@ -79,8 +81,16 @@ def load(algorithm: ArrayAlgorithm, folder: Path) -> None:
         if callback_state is not None:
             callback.set_state(callback_state)
     algorithm.load_extra_state(state["extra"], checkpoint)
-    algorithm.resume_episodes([checkpoint.blob(EPISODES.format(i)) for i in state["runners_with_episodes"]])
+    is_same = state["environment"] == _environment(algorithm.own_config)
+    runners = state["runners_with_episodes"] if is_same else []
+    algorithm.resume_episodes([checkpoint.blob(EPISODES.format(i)) for i in runners])
     set_rng_state((state["rng"], checkpoint.arrays("rng")))
+
+
+def _environment(config: ArrayConfig) -> dict[str, Any]:
+    """What decides how environments are made: with other settings, they must not go on as they were."""
+    names = ("env", "env_config", "gym_env_vectorize_mode", "num_envs_per_env_runner")
+    return {name: readable(getattr(config, name)) for name in names}
 
 
 def read_config(folder: Path) -> tuple[ArrayConfig, gym.Space, gym.Space]:

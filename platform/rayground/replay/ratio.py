@@ -47,6 +47,10 @@ class UpdateClock:
             self.anchor_env_steps = env_steps
         self.ratio = ratio
 
+    def wait(self, env_steps: int, steps: int) -> None:
+        """Does no update for ``steps`` env steps from ``env_steps`` on, and makes up for none of them."""
+        self.anchor_env_steps, self.anchor_updates = env_steps + steps, self.updates
+
     def get_state(self) -> dict[str, float]:
         """What a checkpoint keeps."""
         return asdict(self)

@@ -95,15 +95,13 @@ class RunnerGroup:
         futures = {index: actor.get_episodes.remote() for index, actor in sorted(self._actors().items())}
         return [self._result(index, future) for index, future in futures.items()]
 
-    def set_episodes(self, episodes: list[bytes]) -> None:
-        """Lets every runner go on with its episodes; one for each runner, in order."""
+    def set_episodes(self, episodes: list[bytes]) -> bool:
+        """Lets every runner go on with its episodes, one for each runner, in order; returns whether all could."""
         if self.local is not None:
-            self.local.set_episodes(episodes[0])
-            return
+            return self.local.set_episodes(episodes[0])
         actors = sorted(self._actors().items())
         futures = {i: actor.set_episodes.remote(data) for (i, actor), data in zip(actors, episodes, strict=True)}
-        for index, future in futures.items():
-            self._result(index, future)
+        return all([self._result(index, future) for index, future in futures.items()])
 
     @property
     def num_runners(self) -> int:

@@ -111,15 +111,18 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             self.env.env, running | {"callbacks": self._episode_callbacks.running, "torch": torch.get_rng_state()}
         )
 
-    def set_episodes(self, data: bytes) -> None:
-        """Goes on with the episodes of :meth:`get_episodes`."""
+    def set_episodes(self, data: bytes) -> bool:
+        """Goes on with the episodes of :meth:`get_episodes`; returns whether it can."""
         running = unpack(data, self.env.env)
+        if running is None:
+            return False
         self._episode_callbacks.running = running.pop("callbacks")
         rng = running.pop("torch")
         if self.worker_index:
             torch.set_rng_state(rng)
         for name, value in running.items():
             setattr(self, name, value)
+        return True
 
     def load_weights(self, weights: Weights) -> None:
         """Copies parameters by name into the module; names that an inference-only module lacks are left out."""

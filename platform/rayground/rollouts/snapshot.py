@@ -33,9 +33,16 @@ def pack(env: gym.vector.VectorEnv, more: dict[str, Any]) -> bytes | None:
         return None
 
 
-def unpack(data: bytes, env: gym.vector.VectorEnv) -> dict[str, Any]:
-    """Puts the state that :func:`pack` took into an environment of the same kind; returns what came with it."""
-    state, more = cloudpickle.loads(data)
+def unpack(data: bytes, env: gym.vector.VectorEnv) -> dict[str, Any] | None:
+    """Puts the state that :func:`pack` took into an environment of the same kind.
+
+    Returns:
+        What came with it, or None if a class has gone since.
+    """
+    try:
+        state, more = cloudpickle.loads(data)
+    except Exception:  # whatever a foreign class raises when it cannot be made from its pickle
+        return None
     vars(env).update(state)
     return more
 
