@@ -19,12 +19,13 @@ from rayground.dry_run import describe
 from rayground.errors import InputError, RunError, closest
 from rayground.experiment import CheckpointRule, Experiment
 from rayground.flags import Flags, parse
-from rayground.launch import Origin, ready, resume_here, train_here, train_seeds
+from rayground.launch import Origin, ready, resume_here, train_here
 from rayground.policies import TrainedPolicy
 from rayground.progress import Ended, seeds_summary, summary
 from rayground.results.folder import DEFAULT_STORAGE
 from rayground.results.runs import RunFiles, resolve_checkpoint, run_folder_of
 from rayground.run import Interrupted, Run
+from rayground.seeds import train_seeds
 from rayground.settings import apply_overrides
 from rayground.stop import Stop
 
@@ -38,7 +39,7 @@ def experiment_command(experiment: Experiment, argv: Sequence[str]) -> int:
     main = sys.modules["__main__"]
     module = main.__spec__.name if main.__spec__ is not None else Path(main.__file__ or experiment.name).stem
     description = experiment.description or inspect.getdoc(main) or experiment.name
-    flags = parse(argv, f"python -m {module}", description)
+    flags: Flags = parse(argv, f"python -m {module}", description)
     return guarded(lambda: _experiment(experiment, flags, module))
 
 
@@ -86,10 +87,10 @@ def _experiment(experiment: Experiment, flags: Flags, module: str) -> int:
         return _finish(train_here(experiment, seed=flags.seed, storage=storage, origin=origin), experiment, module)
     first = flags.seed or 0
     seeds = list(range(first, first + flags.num_seeds))
-    runs = dict(zip(seeds, train_seeds(experiment, seeds, storage=storage, origin=origin), strict=True))
+    runs = train_seeds(experiment, seeds, storage=storage, origin=origin)
     ended = {seed: _ended(run, experiment) for seed, run in runs.items()}
-    print(seeds_summary(ended, runs[first].folder.parent, experiment.name, module))
-    return _exit_code(runs[first])
+    print(seeds_summary(ended, runs[min(runs)].folder.parent, experiment.name, module))
+    return _exit_code(runs[min(runs)])
 
 
 def with_flags(experiment: Experiment, flags: Flags) -> tuple[Experiment, dict[str, Any]]:

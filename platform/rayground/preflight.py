@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 from ray.rllib.core import DEFAULT_MODULE_ID
@@ -62,7 +63,7 @@ def check_replay(config: ArrayConfig, observation_space: gym.Space, action_space
     return size
 
 
-def _spaces(config: ArrayConfig) -> tuple[gym.Space, gym.Space]:
+def _spaces(config: ArrayConfig) -> tuple[gym.Space, Any]:
     """The spaces of one observation and one action."""
     env = make_single_env(config)
     try:
