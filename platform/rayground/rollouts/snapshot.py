@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import EzPickle
 
 _MAKERS = "env_fns"
@@ -27,8 +30,10 @@ def pack(env: gym.vector.VectorEnv, more: dict[str, Any]) -> bytes | None:
     if not all(map(_is_plain, _layers(env))):
         return None
     state = {name: value for name, value in vars(env).items() if name != _MAKERS}
+    file = io.BytesIO()
     try:
-        return cloudpickle.dumps((state, more))
+        _Pickler(file, env).dump((state, more))
+        return file.getvalue()
     except Exception:  # whatever a foreign class raises when it cannot be pickled
         return None
 
@@ -40,11 +45,37 @@ def unpack(data: bytes, env: gym.vector.VectorEnv) -> dict[str, Any] | None:
         What came with it, or None if a class has gone since.
     """
     try:
-        state, more = cloudpickle.loads(data)
+        state, more = _Unpickler(io.BytesIO(data), env).load()
     except Exception:  # whatever a foreign class raises when it cannot be made from its pickle
         return None
     vars(env).update(state)
     return more
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Leaves out what the new environment has as well: its specs. Those that RLlib makes hold the whole runner."""
+
+    def __init__(self, file: io.BytesIO, env: gym.vector.VectorEnv) -> None:
+        super().__init__(file)
+        self._numbers = {id(spec): number for number, spec in enumerate(_specs(env)) if spec is not None}
+
+    def persistent_id(self, value: Any) -> int | None:
+        return self._numbers.get(id(value))
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, env: gym.vector.VectorEnv) -> None:
+        super().__init__(file)
+        self._specs = list(_specs(env))
+
+    def persistent_load(self, number: int) -> EnvSpec | None:
+        return self._specs[number]
+
+
+def _specs(env: gym.vector.VectorEnv) -> Iterator[EnvSpec | None]:
+    """The spec of each layer, as it lies there: wrappers make theirs when they are asked."""
+    for layer in _layers(env):
+        yield vars(layer).get("_cached_spec") or vars(layer).get("spec")
 
 
 def _layers(env: Any) -> Iterator[Any]:
