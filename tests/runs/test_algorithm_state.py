@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import ray
@@ -355,3 +356,107 @@ def test_get_weights_are_copies(build: Build) -> None:
 def test_an_unknown_policy_is_an_error(build: Build) -> None:
     with pytest.raises(InputError, match="default_policy"):
         build().get_policy("p0")
+
+
+class Corridor(gym.Env):
+    """Ends after ``length`` steps, and shows how many there were."""
+
+    def __init__(self, context: dict[str, Any]) -> None:
+        self.observation_space = gym.spaces.Box(0.0, 100.0, (1,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self.length, self.taken = context["length"], 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.taken = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        self.taken += 1
+        return np.array([self.taken], np.float32), 1.0, self.taken == self.length, False, {}
+
+
+def corridor(length: int) -> Callable[[DQNConfig], Any]:
+    def change(config: DQNConfig) -> None:
+        config.environment(Corridor, env_config={"length": length}).reporting(metrics_num_episodes_for_smoothing=2)
+        config.env_runners(num_envs_per_env_runner=1)
+
+    return change
+
+
+def test_episodes_go_on_unless_the_environment_has_changed(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = build(change=corridor(60))
+    assert train(original)[0]["episodes"] == 1
+    original.save(tmp_path / "ck")  # 40 steps into the second episode
+
+    def episodes(algorithm: DQN) -> tuple[int, float]:
+        algorithm.restore(tmp_path / "ck")
+        row = train(algorithm)[0]
+        return row["episodes"], row["episode_len_mean"]
+
+    assert episodes(build(change=corridor(60))) == (3, 60.0)  # at 120 and 180
+    assert episodes(build(change=corridor(55))) == (2, 57.5)  # at 155
+    class_gone = build(change=corridor(60))
+    monkeypatch.delattr("test_algorithm_state.Corridor")
+    assert episodes(class_gone) == (2, 60.0)  # at 160
+
+
+def test_an_interrupted_iteration_takes_a_step_all_the_same(build: Build) -> None:
+    """Or its row, and its checkpoint, would have the env steps of the one before."""
+    algorithm = build(change=corridor(1))  # every second vector step only resets
+    train(algorithm)
+    algorithm.interruption = lambda: True
+    before = algorithm.env_steps
+    assert [row["env_steps"] for row in train(algorithm, 4)] == [before + 1, before + 2, before + 3, before + 4]
+
+
+def test_an_interrupted_evaluation_says_nothing(build: Build) -> None:
+    algorithm = build(change=corridor(10))
+    assert algorithm.evaluate()["env_runners"]["episode_return_mean"] == 10.0
+    asked = iter([False] * 15)
+    algorithm.interruption = lambda: next(asked, True)
+    results = algorithm.evaluate()["env_runners"]
+    assert (results["episode_return_mean"], results["num_episodes"]) == (None, 0)
+
+
+def test_evaluation_does_not_change_training(build: Build) -> None:
+    rows = train(build(), 2)
+    evaluated = build()
+    evaluated.evaluate()
+    first = train(evaluated)
+    evaluated.evaluate()
+    assert first + train(evaluated) == rows
+
+
+def test_without_the_replay_in_the_checkpoint_learning_waits_until_there_is_new_data(
+    build: Build, tmp_path: Path
+) -> None:
+    def forgetful(config: DQNConfig) -> None:
+        config.store_buffer_in_checkpoints = False
+
+    original = build(change=forgetful, num_steps_sampled_before_learning_starts=150)
+    train(original, 3)
+    original.save(tmp_path / "ck")
+    updates, step = original.updates.updates, original.env_steps
+    fresh = build(change=forgetful, num_steps_sampled_before_learning_starts=150)
+    for algorithm in (fresh, original):
+        train(algorithm)
+        algorithm.restore(tmp_path / "ck")
+        assert len(algorithm.replay) == 0
+        row = train(algorithm)[0]
+        assert row["learner/updates"] == updates
+        assert row["replay/size"] == row["env_steps"] - step
+        row = train(algorithm)[0]
+        assert row["learner/updates"] == updates + (row["env_steps"] - step - 150) // 2
+
+
+def test_another_start_of_learning_holds_if_it_is_still_to_come(build: Build, tmp_path: Path) -> None:
+    original = build(num_steps_sampled_before_learning_starts=500)
+    train(original)
+    original.save(tmp_path / "ck")
+    fresh = build(num_steps_sampled_before_learning_starts=150)
+    fresh.restore(tmp_path / "ck")
+    row = train(fresh)[0]
+    assert row["learner/updates"] == (row["env_steps"] - 150) // 2
