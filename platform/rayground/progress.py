@@ -59,7 +59,7 @@ class _Display:
     def __enter__(self) -> Self:
         """Shows that it starts."""
         if self._live:
-            self._live.start()
+            self._live.start(refresh=True)
         return self
 
     def __exit__(
@@ -253,7 +253,7 @@ def _reached(row: Row) -> str:
 
 
 def _commands(folder: Path, run: Ended, name: str, module: str) -> list[str]:
-    more = f" --stop-timesteps {run.stop.steps_to_go_on(run.last)}" if run.stop.reason(run.last) else ""
+    more = " ".join(["", *run.stop.flags_to_go_on(run.last)])
     return [
         f"  tensorboard --logdir {shell_path(folder)}",
         f"  python -m {module} --resume {shell_path(run.folder)}{more}",

@@ -95,33 +95,20 @@ class Stop:
             told["episode_return_mean"] = None
         return replace(self, **told)
 
-    def still_open(self, row: Row, flags: Flags) -> Stop:
-        """Returns this rule for a run that goes on after ``row``: without the parts that it has met already.
+    def flags_to_go_on(self, row: Row) -> list[str]:
+        """Returns the flags that give a run which ended with ``row`` more to do; none if it has more to do anyway.
 
-        Args:
-            row: The last result before the resume.
-            flags: Those of the resume. What they ask for is never taken away.
-
-        Raises:
-            InputError: If the flags ask for what is past already, or no part is left.
+        A budget that is used up is doubled, and a return that is reached stops the run no more.
         """
-        asked = {name: flag for name, flag in _FLAGS.items() if getattr(flags, flag) is not None}
-        left: dict[str, Any] = {}
-        for name, limit in self._given().items():
-            met = Stop(**{name: limit}).reason(row)
-            if met and name in asked:
-                flag = "--" + asked[name].replace("_", "-")
-                raise InputError(f"{flag}: expected more than the run has already, got {met}")
-            if not met:
-                left[name] = limit
-        if not left:
-            more = self.steps_to_go_on(row)
-            raise InputError(f"the run has ended, {self.reason(row)}: give it more, such as --stop-timesteps {more}")
-        return Stop(**left)
-
-    def steps_to_go_on(self, row: Row) -> int:
-        """Returns twice the env steps that the run was given, or has taken: enough to go on after ``row``."""
-        return 2 * max(self.env_steps or 0, row["env_steps"])
+        met = {name: limit for name, limit in self._given().items() if Stop(**{name: limit}).reason(row)}
+        left = self._given().keys() - met.keys()
+        words = []
+        for name, limit in met.items():
+            more = "inf" if name == "episode_return_mean" else f"{2 * limit:g}" if name == "seconds" else str(2 * limit)
+            words += [f"--{_FLAGS[name].replace('_', '-')}", more]
+        if met.keys() == {"episode_return_mean"} and not left:
+            words += ["--stop-timesteps", str(2 * row["env_steps"])]
+        return words
 
     def _given(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
