@@ -6,7 +6,6 @@ of its own grows by. Times are medians of rounds in turn. RLlib's buffers, one P
 an eighth of the others, which flatters their times; they take whole episodes, the others vector steps of 8.
 """
 
-import gc
 import importlib.util
 import multiprocessing
 import time
@@ -19,7 +18,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import psutil
 import tyro
 
 from rayground import bench
@@ -102,8 +100,7 @@ def episodes(w: Rollout) -> Iterator[tuple[int, Any]]:
         steps, obs = slice(start, stop), list(w.obs[start : stop + 1, lane])
         columns = {"actions": list(w.actions[steps, lane]), "rewards": w.rewards[steps, lane].tolist()}
         flags = {"terminated": bool(w.terminated[stop - 1, lane]), "truncated": bool(w.truncated[stop - 1, lane])}
-        infos = [dict[str, Any]() for _ in obs]
-        yield stop - start, SingleAgentEpisode(observations=obs, infos=infos, **columns, **flags, len_lookback_buffer=0)
+        yield stop - start, SingleAgentEpisode(observations=obs, **columns, **flags, len_lookback_buffer=0)
 
 
 def empty(name: str, capacity: int) -> Buffer:
@@ -123,8 +120,7 @@ def empty(name: str, capacity: int) -> Buffer:
         from stable_baselines3.common.buffers import ReplayBuffer
 
         sb3: Any = ReplayBuffer(capacity, spaces[0], spaces[1], device="cpu", n_envs=ENVS)
-        infos = [dict[str, Any]()] * ENVS
-        return Buffer(lambda p: sb3.add(*p, infos), lambda k: sb3.sample(32 * k), lambda: sb3.size() * ENVS)
+        return Buffer(lambda p: sb3.add(*p, [{}] * ENVS), lambda k: sb3.sample(32 * k), lambda: sb3.size() * ENVS)
     import cpprb
 
     small, names = {"dtype": np.uint8}, ("obs", "next_obs", "act", "rew", "done")
@@ -143,13 +139,13 @@ def full(buffer: Buffer, pieces: Iterator[tuple[int, Any]]) -> Buffer:
 
 
 def bytes_each(name: str, capacity: int) -> float:
-    """What this process grows by, a transition; whatever is not the buffer is there before."""
-    pieces, memory = pieces_of(play(), name, steps=64), psutil.Process().memory_info
-    full(empty(name, 1000), pieces).sample(1)
-    gc.collect()
-    before = memory().rss
+    """What this process grows by, a transition; whatever is not the buffer is there before, a small buffer too."""
+    pieces = pieces_of(play(256), name, steps=64)
+    small = full(empty(name, 1000), pieces)
+    small.sample(1)
+    before = bench.resident_bytes()
     buffer = full(empty(name, capacity), pieces)
-    return (memory().rss - before) / buffer.size()
+    return (bench.resident_bytes() - before) / buffer.size()
 
 
 def time_add(buffer: Buffer, pieces: Iterator[tuple[int, Any]], calls: int = 300) -> float:
@@ -190,10 +186,10 @@ def main() -> None:
         shown = {name: numbers[f"{measure}/{name}"] for name in kind if f"{measure}/{name}" in numbers}
         against = bench.print_table(title.format(capacity), shown, kind[0], higher_is_better=False)
         better |= {f"{measure}/{name}": ratio for name, ratio in against.items()}
-    for suffix, name in product(("", "_64"), (UNIFORM[0], PRIORITIZED[0])):
+    kinds = ("", "vector steps of 8"), ("_64", "fragments of 64 x 8")
+    for (suffix, pieces), name in product(kinds, (UNIFORM[0], PRIORITIZED[0])):
         growth = numbers[f"add_large{suffix}/{name}"] / numbers[f"add_small{suffix}/{name}"]
         better[f"add_large_over_small{suffix}/{name}"] = growth
-        pieces = "fragments of 64 x 8" if suffix else "vector steps of 8"
         print(f"adding {pieces} at {capacity:,} costs {growth:.2f} times what it costs at {SMALL:,}: {name}")
     bench.write_json(args.json, better, numbers=numbers, capacity=capacity, rounds=rounds)
 

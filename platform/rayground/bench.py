@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import platform
 import statistics
@@ -10,6 +11,8 @@ from collections.abc import Callable, Mapping
 from os import cpu_count
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 
 def medians(measurements: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
@@ -35,6 +38,12 @@ def microseconds(call: Callable[[], Any], calls: int, units: int = 1) -> float:
     for _ in range(calls):
         call()
     return 1e6 * (time.perf_counter() - started) / (calls * units)
+
+
+def resident_bytes() -> int:
+    """Returns the memory that this process holds, garbage collected."""
+    gc.collect()
+    return int(psutil.Process().memory_info().rss)
 
 
 def ratios(results: Mapping[str, float], ours: str, *, higher_is_better: bool) -> dict[str, float]:

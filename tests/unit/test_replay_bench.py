@@ -43,6 +43,12 @@ def test_microseconds_are_those_of_a_unit(monkeypatch):
     assert len(calls) == 3
 
 
+def test_resident_bytes_grow_with_what_is_held():
+    before = bench.resident_bytes()
+    held = bytearray(b"x" * 50_000_000)
+    assert bench.resident_bytes() - before == pytest.approx(len(held), rel=0.1)
+
+
 def test_json_holds_ratios_and_details(tmp_path):
     file = tmp_path / "new" / "result.json"
     bench.write_json(file, {"rllib": 8.1}, rounds=3, json=file)
