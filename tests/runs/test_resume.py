@@ -431,3 +431,29 @@ def test_a_run_is_read_back(finished: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_no_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=str(tmp_path)):
         rayground.load(tmp_path)
+
+
+def test_a_signal_while_a_checkpoint_is_written(
+    run_here: RunHere, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run takes one more step, so that its last row and checkpoint are not of the same one as those before."""
+    save = DQN.save_checkpoint
+
+    def interrupted(self: DQN, folder: str) -> None:
+        if self.iteration == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        save(self, folder)
+
+    monkeypatch.setattr(DQN, "save_checkpoint", interrupted)
+    done = run_here("--seed", 5, "--stop-timesteps", 300, "--storage-path", tmp_path)
+    assert done.code == 128 + signal.SIGINT, done.stderr
+    run = only_run(tmp_path)
+    steps = [row["env_steps"] for row in RunFiles(run).rows]
+    assert 0 < steps[2] - steps[1] <= 2
+    assert [int(path.name.removeprefix("step_")) for path in RunFiles(run).checkpoints] == steps
+    monkeypatch.undo()
+    assert run_here("--resume", run).code == 0
+    assert last_state(run) == last_state(finished)
+    last, whole = RunFiles(run).rows[-1], RunFiles(finished).rows[-1]
+    for key in ("env_steps", "episodes", "episode_return_mean", "learner/updates", "learner/target_updates"):
+        assert last[key] == whole[key]
