@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -45,6 +45,7 @@ def experiment_command(experiment: Experiment, argv: Sequence[str]) -> int:
 
 def guarded(command: Callable[[], int]) -> int:
     """Runs a command; what goes wrong becomes one line and an exit code, and Ray is not left behind."""
+    quiet.after_import()
     try:
         try:
             return _answered(command)
@@ -161,14 +162,17 @@ def _exit_code(run: Run) -> int:
 class Export:
     """Write a trained policy as two files that run without Ray."""
 
-    run: tyro.conf.Positional[str]
-    """A run folder, a checkpoint, or "latest"."""
-    to: Path
+    run: Annotated[str, tyro.conf.arg(metavar="RUN")]
+    """A run folder, a checkpoint, or "latest"; may also come first, without --run."""
+    to: Annotated[str, tyro.conf.arg(metavar="FOLDER")]
     """A new or empty folder for policy.safetensors and policy.json."""
     last: bool = False
     """Take the last policy instead of the best."""
-    storage_path: Path = DEFAULT_STORAGE
+    storage_path: Annotated[str, tyro.conf.arg(metavar="FOLDER")] = str(DEFAULT_STORAGE)
     """Where "latest" looks for runs."""
+
+    def check(self) -> None:
+        """Everything that can be wrong is found when it is looked up."""
 
 
 def export(args: Export) -> int:
@@ -214,4 +218,4 @@ def _rayground(argv: list[str]) -> int:
     if argv[0] not in COMMANDS:
         raise InputError(f"expected one of {', '.join(COMMANDS)}, got {argv[0]!r}{closest(argv[0], COMMANDS)}")
     args, command = COMMANDS[argv[0]]
-    return command(parse(argv[1:], f"rayground {argv[0]}", inspect.getdoc(args) or "", args))
+    return command(parse(argv[1:], f"rayground {argv[0]}", inspect.getdoc(args) or "", args, first="--run"))

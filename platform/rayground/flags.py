@@ -7,15 +7,25 @@ import math
 import sys
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.conf import UseAppendAction, arg
 
 from rayground.errors import InputError, closest
 
-FlagsT = TypeVar("FlagsT", bound="Flags")
+
+class HasCheck(Protocol):
+    """A dataclass of flags that can say which values, alone or together, are wrong."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def check(self) -> None:
+        """Raises InputError for the first thing that is wrong."""
+
+
+FlagsT = TypeVar("FlagsT", bound=HasCheck)
 
 Int = Annotated[int | None, arg(metavar="INT", help_behavior_hint="")]
 Float = Annotated[float | None, arg(metavar="NUMBER", help_behavior_hint="")]
@@ -108,20 +118,31 @@ _LOWEST = {
 }
 
 
-def parse(argv: Sequence[str], prog: str, description: str, flags_type: type[FlagsT] = Flags) -> FlagsT:  # type: ignore[assignment]
+def parse(
+    argv: Sequence[str],
+    prog: str,
+    description: str,
+    flags_type: type[FlagsT] = Flags,  # type: ignore[assignment]
+    first: str | None = None,
+) -> FlagsT:
     """Reads the command line.
 
     Args:
         argv: What follows the program's name.
         prog: The command as the user types it, such as ``python -m experiments.dqn_cartpole``.
         description: What the experiment is, for ``--help``.
-        flags_type: ``Flags``, or a subclass with the experiment's own.
+        flags_type: ``Flags``, a subclass with the experiment's own, or another frozen dataclass with ``check()``.
+        first: The flag whose value may also come first, without it.
 
     Raises:
         SystemExit: With code 0 after ``--help``; with code 2, and one line on stderr, if anything is wrong.
     """
     try:
+        if first is not None and argv and not argv[0].startswith("-"):
+            argv = [f"{first}={argv[0]}", *argv[1:]]
         words = ["--help"] if {"-h", "--help"} & set(argv) else list(_checked(argv, _kinds(flags_type)))
+        if words != ["--help"]:
+            _check_complete(words, flags_type)
         config = (tyro.conf.FlagCreatePairsOff,)
         flags = tyro.cli(flags_type, args=words, prog=prog, description=description, config=config)
         flags.check()
@@ -131,7 +152,16 @@ def parse(argv: Sequence[str], prog: str, description: str, flags_type: type[Fla
         raise SystemExit(2) from None
 
 
-def _kinds(flags_type: type[Flags]) -> dict[str, Any]:
+def _check_complete(words: Sequence[str], flags_type: type[HasCheck]) -> None:
+    given = {word.partition("=")[0] for word in words}
+    kinds = _kinds(flags_type)
+    for field in fields(flags_type):
+        flag = _flag(field.name)
+        if field.default is MISSING and field.default_factory is MISSING and flag not in given:
+            raise InputError(f"{flag}: expected {_expected(kinds[flag])}, got nothing")
+
+
+def _kinds(flags_type: type[HasCheck]) -> dict[str, Any]:
     """The type of each flag's value, by flag: ``int``, ``float``, ``str``, ``bool``, a Literal or a tuple."""
     hints = get_type_hints(flags_type)
     kinds = {}

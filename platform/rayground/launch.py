@@ -63,7 +63,8 @@ def train_here(
     """
     experiment = ready(experiment, seed)
     preflight(experiment.config)
-    quiet.init_ray()
+    if quiet.needs_ray(experiment.config):
+        quiet.init_ray()
     interruption = Interruption()
     with interruption.on_signals():
         experiment = fit_to_cores(experiment)
@@ -97,7 +98,8 @@ def resume_here(
     """
     experiment = ready(experiment, None)
     preflight(experiment.config)
-    quiet.init_ray()
+    if quiet.needs_ray(experiment.config):
+        quiet.init_ray()
     interruption = Interruption()
     with interruption.on_signals():
         experiment = fit_to_cores(experiment)
@@ -127,6 +129,7 @@ def ready(experiment: Experiment, seed: int | None) -> Experiment:
     Raises:
         InputError: If a setting is wrong.
     """
+    quiet.after_import()
     config = experiment.config.copy(copy_frozen=False)
     if seed is not None:
         config.seed = seed
@@ -139,6 +142,8 @@ def ready(experiment: Experiment, seed: int | None) -> Experiment:
 def fit_to_cores(experiment: Experiment) -> Experiment:
     """Lets more runners than cores share them, with a warning: Ray would wait for cores for ever."""
     config = experiment.config
+    if config.num_env_runners == 0:
+        return experiment
     cores = ray.cluster_resources().get("CPU", 1)
     wanted = config.num_env_runners * config.num_cpus_per_env_runner
     if wanted <= cores:

@@ -21,7 +21,7 @@ from ray.rllib.utils.metrics import (
     TRAINING_ITERATION_TIMER,
 )
 
-from rayground import checks
+from rayground import checks, quiet
 from rayground.algorithms import state
 from rayground.algorithms.config import ArrayConfig
 from rayground.algorithms.headline import EpisodeWindow
@@ -70,8 +70,10 @@ class ArrayAlgorithm(Algorithm):
         self.interruption: Callable[[], bool] = lambda: False
         self._reset_next = True
         self._eval_runner: ArrayEnvRunner | None = None
+        quiet.after_import()
         try:
-            super().setup(config)
+            with quiet.config_by_value():
+                super().setup(config)
         except Exception as error:
             cause = why_runners_fail(config) if config.num_env_runners else None
             if cause or isinstance(error, ValueError):
@@ -300,6 +302,7 @@ class ArrayAlgorithm(Algorithm):
 
     def cleanup(self) -> None:
         """Closes environments and ends runners."""
+        self.runners.stop()
         super().cleanup()
         if self._eval_runner is not None:
             self._eval_runner.stop()
