@@ -381,6 +381,10 @@ def test_wrong_input_is_said_in_one_line():
         SlottedReplayBuffer(3, gym.spaces.Dict(), CARTPOLE[1])
     with pytest.raises(RunError, match="integers from 0 to 99, as the space says, got 1 to 256"):
         SlottedReplayBuffer(3, gym.spaces.Discrete(100), CARTPOLE[1]).push(Transition(256, 0, 0.0, 1, False, False))
+    with pytest.raises(RunError, match="integers from 10 to 99, as the space says, got 9 to 20"):
+        SlottedReplayBuffer(3, gym.spaces.Discrete(90, start=10), NUMBERS[1]).push(
+            Transition(9, 0, 0.0, 20, False, False)
+        )
     assert len(buffer) == 0
 
 
