@@ -377,6 +377,8 @@ def test_wrong_input_is_said_in_one_line():
         buffer.add(replace(rollout, actions=rollout.actions[..., None]))
     with pytest.raises(InputError, match="at least one transition for each of 4 environments, got 3"):
         SlottedReplayBuffer(3, *CARTPOLE, num_lanes=4)
+    with pytest.raises(InputError, match="n_step of at least 1, got 0"):
+        SlottedReplayBuffer(3, *CARTPOLE, n_step=0)
     with pytest.raises(InputError, match=r"Box, Discrete, .* observation space, got Dict"):
         SlottedReplayBuffer(3, gym.spaces.Dict(), CARTPOLE[1])
     with pytest.raises(RunError, match="integers from 0 to 99, as the space says, got 1 to 256"):
@@ -495,11 +497,11 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
     walk(buffer, 5)
     before = repr(buffer.get_state())
     for change, said in (
-        ({"capacity": 14}, "num_rows"),
+        ({"capacity": 13}, "capacity=12, got 13"),
         ({"num_lanes": 3}, "num_lanes=2, got 3"),
         ({"prioritized": False}, "prioritized=True, got False"),
-        ({"spaces": CARTPOLE}, "observations"),
-        ({"spaces": (NUMBERS[0], CARTPOLE[0])}, "actions"),
+        ({"spaces": CARTPOLE}, r"observations=uint32\[\], got float32\[4\]"),
+        ({"spaces": (NUMBERS[0], CARTPOLE[0])}, r"actions=uint8\[\], got float32\[4\]"),
     ):
         settings = base | change
         spaces = settings.pop("spaces", NUMBERS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -57,8 +56,10 @@ class SlottedReplayBuffer:
             seed: Seed of the buffer's own random numbers.
 
         Raises:
-            InputError: If there is no slot for each lane, or a space of another kind.
+            InputError: If there is no slot for each lane, no step to take, or a space of another kind.
         """
+        if n_step < 1:
+            raise InputError(f"replay: expected n_step of at least 1, got {n_step}")
         if not 1 <= num_lanes <= capacity:
             raise InputError(
                 f"replay: expected a capacity of at least one transition for each of {num_lanes} environments, "
@@ -106,14 +107,14 @@ class SlottedReplayBuffer:
         for lane in range(self.num_lanes):
             rows = self._lanes.rows_in_order(lane)
             if index < len(rows):
-                return self._read(rows[index])
+                return self._lanes.read(rows[index])
             index -= len(rows)
         raise AssertionError("the size is the number of valid flags")
 
     def __iter__(self) -> Iterator[Transition]:
         """Reads all transitions, in the order of ``__getitem__``."""
         for lane in range(self.num_lanes):
-            yield from map(self._read, self._lanes.rows_in_order(lane))
+            yield from map(self._lanes.read, self._lanes.rows_in_order(lane))
 
     def add(self, rollout: Rollout, first_lane: int = 0) -> int:
         """Stores a rollout of N environments in lanes ``first_lane`` to ``first_lane + N - 1``.
@@ -203,7 +204,7 @@ class SlottedReplayBuffer:
             rows, weights = self._priorities.draw(shape, beta, self._rng)
             indices = lanes.tickets(rows)
         else:
-            rows = indices = self._draw_uniformly(shape)
+            rows = indices = lanes.draw(shape, self._rng)
             weights = np.empty(shape, np.float32)
             weights.fill(1.0)
         rewards, discounts, last = self._n_step.follow(rows)
@@ -267,7 +268,7 @@ class SlottedReplayBuffer:
             Values that JSON holds exactly, and arrays (copies) of the rows in use.
         """
         values, arrays = self._lanes.get_state()
-        values |= {"prioritized": self.prioritized, "rng": self._rng.bit_generator.state}
+        values |= {**self._settings(), "rng": self._rng.bit_generator.state}
         if self._priorities:
             values["priorities"], arrays["priorities"] = self._priorities.get_state(self._lanes.num_used)
         return values, arrays
@@ -281,11 +282,12 @@ class SlottedReplayBuffer:
             CheckpointError: If it comes from a buffer with other spaces, capacity, lanes or kind of sampling, or is
                 incomplete; this buffer is then unchanged.
         """
-        if values.get("prioritized") != self.prioritized:
-            raise CheckpointError(
-                f"replay: expected a checkpoint with prioritized={self.prioritized}, got "
-                f"{values.get('prioritized')}: resume with the settings of the run"
-            )
+        for name, expected in self._settings().items():
+            if values.get(name) != expected:
+                raise CheckpointError(
+                    f"replay: expected a checkpoint with {name}={expected}, got {values.get(name)}: resume with the "
+                    "settings of the run"
+                )
         if not isinstance(values.get("rng"), dict):
             raise CheckpointError("replay: expected the state of the random numbers, got none")
         self._lanes.check_state(values, arrays)
@@ -295,29 +297,11 @@ class SlottedReplayBuffer:
         self._rng.bit_generator.state = values["rng"]
         self._sampled = np.empty(0, np.int64)
 
-    def _draw_uniformly(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Draws rows in use until enough of them hold a transition: exactly uniform, and needs no list of them.
-
-        A few more are drawn than needed on average, so that a second try (from scratch, which keeps it exact) is rare.
-        """
-        lanes, wanted = self._lanes, math.prod(shape)
-        share, num_used = lanes.size / lanes.num_used, np.array(float(lanes.num_used))
-        tries = int((wanted + 4.0 * math.sqrt(wanted * (1.0 - share)) + 2.0) / share)
-        while True:
-            # Faster than rng.integers; a double has 53 random bits, so no row is preferred that one could measure.
-            rows = (self._rng.random(tries) * num_used).astype(np.int64)
-            rows = rows.take(lanes.flags.take(rows).nonzero()[0])
-            if len(rows) >= wanted:
-                return rows[:wanted].reshape(shape)
-
-    def _read(self, row: np.integer) -> Transition:
-        lanes = self._lanes
-        flags = int(lanes.flags[row])
-        return Transition(
-            obs=lanes.obs_column.to_given(lanes.obs[row].copy()),
-            action=lanes.action_column.to_given(lanes.actions[row].copy()),
-            reward=float(lanes.rewards[row]),
-            next_obs=lanes.next_obs(row),
-            terminated=bool(flags & TERMINATED),
-            truncated=bool(flags & TRUNCATED),
-        )
+    def _settings(self) -> dict[str, Any]:
+        columns = {"observations": self._lanes.obs_column, "actions": self._lanes.action_column}
+        return {
+            "capacity": self.capacity,
+            "num_lanes": self.num_lanes,
+            "prioritized": self.prioritized,
+            **{name: f"{column.stored}{list(column.shape)}" for name, column in columns.items()},
+        }
