@@ -351,7 +351,8 @@ class CheckpointKeeper:
     def rewind(self, env_steps: int) -> None:
         """Deletes all checkpoints after ``env_steps``, torn ones too: the run goes on from there on another way."""
         self._keep([], [one for one in kept_checkpoints(self._folder) if one.env_steps <= env_steps])
-        for steps, path in _step_folders(self._folder):
+        # The latest first: a kill in between leaves a run that ends earlier, not one with a gap.
+        for steps, path in reversed(_step_folders(self._folder)):
             if steps > env_steps:
                 delete_folder(path)
 
