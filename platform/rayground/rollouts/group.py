@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
@@ -17,6 +18,9 @@ from rayground.rollouts.rollout import Rollout
 from rayground.rollouts.runner import ArrayEnvRunner, Weights
 
 logger = logging.getLogger("rayground")
+
+STOP_WITHIN_S = 3.0
+RETRY_S = 0.1
 
 
 class EnvironmentCrash(RunError):
@@ -38,6 +42,7 @@ class RunnerGroup:
         self._group, self._config = group, config
         self._weights: Any = None
         self._stale: set[int] = set()
+        self._down_since: dict[int, float] = {}
         self.restarts = 0
 
     @property
@@ -67,11 +72,11 @@ class RunnerGroup:
             reset: Whether the environments start anew first.
 
         Returns:
-            One rollout per runner, by index; a runner that has just died and is being restarted is left out.
+            One rollout per runner, by index; a runner that has died and is being restarted is left out.
 
         Raises:
             EnvironmentCrash: If an environment raised.
-            RunError: If a runner is gone for good or does not answer within ``sample_timeout_s``.
+            RunError: If a runner is gone for good, or does not answer or come back within ``sample_timeout_s``.
         """
         call: dict[str, Any] = {"num_steps": num_steps, "env_steps": env_steps, "reset": reset}
         if self.local is not None:
@@ -86,6 +91,8 @@ class RunnerGroup:
             if result is not None:
                 self._stale.discard(index)
                 rollouts.append(_checked(result))
+        if not rollouts:
+            time.sleep(RETRY_S)
         return rollouts
 
     def get_episodes(self) -> list[bytes | None]:
@@ -118,21 +125,50 @@ class RunnerGroup:
     def _actors(self) -> dict[int, Any]:
         return self._group._worker_manager.actors()
 
+    def stop(self) -> None:
+        """Closes the environments of remote runners; one that does not answer soon is ended all the same.
+
+        RLlib would wait for ever for one that hangs, and complain about those that are dead.
+        """
+        actors = list(self._actors().values())
+        if actors:
+            ray.wait([actor.stop.remote() for actor in actors], num_returns=len(actors), timeout=STOP_WITHIN_S)
+        for actor in actors:
+            ray.kill(actor)
+        self._group._worker_manager.clear()
+
     def _result(self, index: int, future: Any) -> Any:
+        """What a call gave; None from a runner that is down."""
         try:
-            return ray.get(future, timeout=self._config.sample_timeout_s)
+            result = ray.get(future, timeout=self._config.sample_timeout_s)
         except GetTimeoutError:
             raise RunError(
                 f"runner {index} did not answer within {self._config.sample_timeout_s:g} s; "
                 "raise sample_timeout_s if its environments are that slow"
             ) from None
         except RayActorError as error:
-            if self.restarts >= self._max_restarts:
-                raise RunError(f"runner {index} died ({error.error_msg.splitlines()[0]})") from None
-            self.restarts += 1
-            self._stale.add(index)
-            logger.warning("runner %d died; restart %d of at most %d", index, self.restarts, self._max_restarts)
+            if isinstance(error, ActorUnavailableError) and index in self._down_since:
+                self._check_wait(index)
+            else:
+                self._died(index)
             return None
+        self._down_since.pop(index, None)
+        return result
+
+    def _died(self, index: int) -> None:
+        """Takes a runner for down from here on; Ray is making it anew."""
+        died = f"runner {index} died: its process was killed (out of memory?) or crashed"
+        if self.restarts >= self._max_restarts:
+            used_up = f"all {self.restarts} restarts are used up" if self.restarts else "restarts are off"
+            raise RunError(f"{died}; {used_up}")
+        self.restarts += 1
+        self._stale.add(index)
+        self._down_since[index] = time.monotonic()
+        logger.warning("%s; restart %d of at most %d", died, self.restarts, self._max_restarts)
+
+    def _check_wait(self, index: int) -> None:
+        if time.monotonic() - self._down_since[index] > self._config.sample_timeout_s:
+            raise RunError(f"runner {index} died, and did not come back within {self._config.sample_timeout_s:g} s")
 
     @property
     def _max_restarts(self) -> int:

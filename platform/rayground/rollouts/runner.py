@@ -57,8 +57,8 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         Returns:
             The arrays, or what went wrong.
         """
-        if weights is not None:
-            self.load_weights(weights)
+        if weights is not None:  # read-only, as they come from Ray, which torch warns of
+            self.load_weights({name: weight.copy() for name, weight in weights.items()})
         while True:
             try:
                 return self._sample_arrays(num_steps, env_steps, reset)
