@@ -78,6 +78,8 @@ def check_settable(config: AlgorithmConfig, name: str) -> None:
         raise InputError(f"{name} cannot be changed by --set: it is code of the experiment")
     if name in _OLD_STACK and name not in _supported(config):
         raise InputError(f"{name} cannot be changed by --set: only RLlib's old API stack reads it")
+    if name == "train_batch_size" and getattr(config, attribute_of(BATCH_SIZE)) is not None:
+        raise InputError(f"{name} cannot be changed by --set: the experiment sets {BATCH_SIZE}, which counts instead")
 
 
 def listed(config: AlgorithmConfig) -> list[str]:

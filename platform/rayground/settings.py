@@ -62,6 +62,7 @@ def settings_tree(config: AlgorithmConfig) -> dict[str, Any]:
         if value is not None or not name.startswith("callbacks_"):
             tree[name] = _plain(value)
     if getattr(config, attribute_of(BATCH_SIZE)) is not None:
+        tree.pop("train_batch_size", None)
         tree[BATCH_SIZE] = config.train_batch_size_per_learner
     tree["model_config"] = _plain(config._model_config)
     if config._rl_module_spec is not None:

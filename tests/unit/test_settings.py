@@ -6,6 +6,8 @@ from ray.rllib.algorithms.dqn import DQNConfig as RLlibDQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
+from rayground.algorithms.dqn import DQNConfig
+from rayground.config_keys import listed
 from rayground.errors import InputError
 from rayground.settings import apply_overrides, diff_settings, settings_tree
 
@@ -79,6 +81,33 @@ def test_a_setting_changes(config, pair, old, new):
     for part in path:
         value = value[part] if isinstance(value, dict) else getattr(value, part)
     assert (value, type(value)) == (new, type(new))
+
+
+@pytest.mark.parametrize("kind", [PPOConfig, DQNConfig])
+def test_every_setting_takes_the_value_that_it_has(kind):
+    """RLlib's type hints are wrong here and there."""
+    names = [name for name in listed(kind()) if name not in ("env", "seed") and not name.startswith("callbacks_")]
+    taken = 0
+    for name in names:
+        value = settings_tree(kind())[name]
+        try:
+            apply_overrides(kind(), [f"{name}={json.dumps(value)}"])
+            taken += 1
+        except InputError as error:
+            assert "code" in str(error), name  # noqa: PT017
+    assert taken > 30
+
+
+def test_a_batch_size_that_does_not_count_is_refused():
+    config = PPOConfig().training(train_batch_size_per_learner=64)
+    assert settings_tree(config)["train_batch_size_per_learner"] == 64
+    assert "train_batch_size" not in settings_tree(config)
+    with pytest.raises(InputError) as raised:
+        apply_overrides(config, ["train_batch_size=32"])
+    assert str(raised.value) == (
+        "train_batch_size cannot be changed by --set: the experiment sets train_batch_size_per_learner, which counts "
+        "instead"
+    )
 
 
 def test_what_the_experiment_holds_is_left_alone(config):
