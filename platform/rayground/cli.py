@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -69,6 +70,9 @@ def _answered(command: Callable[[], int]) -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever read us, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except RunError as error:
         print(getattr(error, "traceback", ""), end="", file=sys.stderr)
         print(f"error: {error}", file=sys.stderr)

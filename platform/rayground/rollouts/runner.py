@@ -14,6 +14,7 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
+from rayground import quiet
 from rayground.rollouts.episodes import EpisodeCallbacks
 from rayground.rollouts.failures import Deadline, EnvironmentFailed, RunnerFailure
 from rayground.rollouts.rollout import EpisodeRecord, Rollout
@@ -36,6 +37,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
     """
 
     def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
+        quiet.after_import()
         super().__init__(config=config, **kwargs)
         self._obs: Any = None  # [N, ...] once the environments were reset
         self._run_seed = secrets.randbits(31) if config.seed is None else config.seed
