@@ -86,16 +86,34 @@ class Cosine:
         return self.final + 0.5 * (self.initial - self.final) * (1.0 + math.cos(math.pi * share))
 
 
-def as_schedule(value: Any, name: str = "value") -> Schedule:
+def as_schedule(value: Any, name: str = "value", low: float = -math.inf, high: float = math.inf) -> Schedule:
     """Turns a number, RLlib's ``[[env_steps, value], ...]`` or a schedule into a schedule.
 
     Args:
         value: What the user wrote.
         name: What the user knows it as, for the error.
+        low: The smallest value that it may have; looked at are the points, or the start of other schedules.
+        high: The largest one.
 
     Raises:
-        InputError: If it is none of these, or the points do not start at 0 or do not ascend.
+        InputError: If it is none of these, the points do not start at 0 or do not ascend, or a value is not finite or
+            out of its range.
     """
+    schedule = _made(value, name)
+    for step in [at for at, _ in schedule.points] if isinstance(schedule, Piecewise) else [0]:
+        found = schedule(step)
+        if not (low <= found <= high and math.isfinite(found)):
+            raise InputError(f"{name}: expected {_range(low, high)}, got {found!r} at env step {step}")
+    return schedule
+
+
+def _range(low: float, high: float) -> str:
+    if high < math.inf:
+        return f"values from {low:g} to {high:g}"
+    return f"values of at least {low:g}" if low > -math.inf else "finite values"
+
+
+def _made(value: Any, name: str) -> Schedule:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return Constant(float(value))
     if isinstance(value, Schedule) and not isinstance(value, type):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -69,6 +70,23 @@ SUPPORTED = frozenset(
 _RLLIBS_OWN = frozenset({"class", "simple_optimizer"})
 """What RLlib itself puts into a config: the one when it is made from a state, the other when it is validated."""
 
+RANGES: Mapping[str, tuple[float, float]] = {
+    "evaluation_duration": (1, math.inf),
+    "evaluation_interval": (0, math.inf),
+    "evaluation_sample_timeout_s": (0, math.inf),
+    "gamma": (0, 1),
+    "max_num_env_runner_restarts": (0, math.inf),
+    "metrics_num_episodes_for_smoothing": (1, math.inf),
+    "min_sample_timesteps_per_iteration": (0, math.inf),
+    "num_cpus_for_main_process": (0, math.inf),
+    "num_cpus_per_env_runner": (0, math.inf),
+    "num_env_runners": (0, math.inf),
+    "num_envs_per_env_runner": (1, math.inf),
+    "sample_timeout_s": (0, math.inf),
+    "total_train_batch_size": (1, math.inf),
+}
+"""The smallest and the largest value of what is a number (or None) in every algorithm of ours; each adds its own."""
+
 _HINTS = {
     "num_learners": "leave it at 0: the learner runs in the main process",
     "evaluation_num_env_runners": "leave it at 0: evaluation runs in the main process",
@@ -89,6 +107,7 @@ class ArrayConfig(AlgorithmConfig):
     """Base of our configs: RLlib's builder, with the array runner, and an error for every setting without effect."""
 
     supported: ClassVar[frozenset[str]] = SUPPORTED
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = RANGES
     seed: Any
     lr: Any
 
@@ -148,6 +167,7 @@ class ArrayConfig(AlgorithmConfig):
                 raise InputError(f"no setting {key!r} in {type(self).__name__}{closest(key, _known(type(self)))}")
         if not self.in_evaluation:
             self._check_supported()
+            self._check_ranges()
             self._check_callbacks()
         parse_optimizer(self.optimizer)
         try:
@@ -159,7 +179,7 @@ class ArrayConfig(AlgorithmConfig):
 
     def _validate_new_api_stack_settings(self) -> None:
         """RLlib knows piecewise learning rates only, so it gets to see ours as the number they start with."""
-        lr, self.lr = self.lr, as_schedule(self.lr, "lr")(0)
+        lr, self.lr = self.lr, as_schedule(self.lr, "lr", 0)(0)
         try:
             super()._validate_new_api_stack_settings()
         finally:
@@ -180,6 +200,18 @@ class ArrayConfig(AlgorithmConfig):
                     f"{key[1:]} is not supported by {self.algo_class.__name__}: "
                     "observations go to the module as arrays; put the conversion into an environment wrapper or the net"
                 )
+
+    def _check_ranges(self) -> None:
+        for key, (low, high) in self.ranges.items():
+            value = getattr(self, key)
+            if isinstance(value, (int, float)) and not low <= value <= high:
+                expected = f"at least {low:g}" if high == math.inf else f"a number from {low:g} to {high:g}"
+                raise InputError(f"{key.removeprefix('total_')}: expected {expected}, got {value!r}")
+        if self.grad_clip is not None and not self.grad_clip > 0:
+            raise InputError(f"grad_clip: expected a number above 0, or None, got {self.grad_clip!r}")
+        if self.grad_clip_by not in (ways := ("global_norm", "norm", "value")):
+            hint = closest(str(self.grad_clip_by), ways)
+            raise InputError(f"grad_clip_by: expected one of {', '.join(ways)}, got {self.grad_clip_by!r}{hint}")
 
     def _check_callbacks(self) -> None:
         for hook in ("on_episode_created", "on_episode_step", "on_sample_end"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from custom_models import q_module
 from rayground.algorithms.base import ArrayAlgorithm
-from rayground.algorithms.config import SUPPORTED, ArrayConfig
+from rayground.algorithms.config import RANGES, SUPPORTED, ArrayConfig
 from rayground.errors import InputError, closest
 from rayground.learners.dqn import DQNLearner
 from rayground.preflight import check_replay
@@ -46,6 +47,12 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
         }
     )
 
+    ranges = {
+        **RANGES,
+        "num_steps_sampled_before_learning_starts": (1, math.inf),
+        "tau": (0, 1),
+    }
+
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or DQN)
         self.replay = SlottedReplay()
@@ -72,15 +79,13 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
     def validate(self) -> None:
         """Checks DQN's own settings after those that all algorithms share."""
         super().validate()
-        as_schedule(self.epsilon, "epsilon")
+        as_schedule(self.epsilon, "epsilon", 0, 1)
         if not isinstance(self.replay, SlottedReplay):
             raise InputError(f"replay: expected SlottedReplay(capacity=...), got {self.replay!r}")
         for key in ("replay_ratio", "tau", "target_network_update_freq", "train_batch_size", "n_step"):
             value = getattr(self, key)
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
                 raise InputError(f"{key}: expected a number above 0, got {value!r}")
-        if self.num_steps_sampled_before_learning_starts < 1:
-            raise InputError("num_steps_sampled_before_learning_starts: expected at least 1 env step")
 
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
         """Vector steps between two updates of the policy; "auto" is 1, whatever ``n_step`` is."""

@@ -52,9 +52,7 @@ class SlottedReplay:
             raise InputError(f"replay.alpha: expected a number from 0 to 1, got {self.alpha!r}")
         if not _is_number(self.priority_epsilon) or not 0 < self.priority_epsilon < float("inf"):
             raise InputError(f"replay.priority_epsilon: expected a number above 0, got {self.priority_epsilon!r}")
-        beta = as_schedule(self.beta, "replay.beta")(0)
-        if not 0 <= beta <= 1:
-            raise InputError(f"replay.beta: expected values from 0 to 1, got {beta!r} at env step 0")
+        as_schedule(self.beta, "replay.beta", 0, 1)
         for field in fields(self):
             value = getattr(self, field.name)
             if not self.prioritized and field.name in _FOR_PRIORITIES and value != field.default:
