@@ -34,6 +34,7 @@ from rayground.cli import experiment_command
 from rayground.errors import CheckpointError, InputError
 from rayground.experiment import CheckpointRule
 from rayground.learners.dqn import DQNLearner
+from rayground.results import loggers
 from rayground.results.runs import RunFiles
 from rayground.schedules import Piecewise
 
@@ -364,7 +365,10 @@ def test_killed_it_goes_on_from_the_last_whole_checkpoint(command: Command, run_
         run = only_run(tmp_path / where)
         assert len(RunFiles(run).rows) == (3 if where == "training" else 4)
         assert len(list((run / "checkpoints").glob(".*.tmp-*"))) == (where == "checkpoint")
-        done = run_here("--resume", run, experiment=tiny_killed.experiment)
+        if where == "training":  # in a process of its own, from anywhere
+            done = command("tiny_killed", "--resume", "latest", "--storage-path", run.parent, cwd=tmp_path)
+        else:
+            done = run_here("--resume", run, experiment=tiny_killed.experiment)
         assert done.code == 0, done.stderr
         (resume,) = RunFiles(run).experiment["resumes"]
         assert resume["env_steps"] // 100 == 2
@@ -457,3 +461,35 @@ def test_a_signal_while_a_checkpoint_is_written(
     last, whole = RunFiles(run).rows[-1], RunFiles(finished).rows[-1]
     for key in ("env_steps", "episodes", "episode_return_mean", "learner/updates", "learner/target_updates"):
         assert last[key] == whole[key]
+
+
+def test_a_kill_at_any_moment_of_a_resume_leaves_what_can_be_resumed(
+    run_here: RunHere, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies the folder, as a kill would leave it, before each step that changes what others see."""
+    assert run_here("--seed", 5, "--stop-timesteps", 400, "--storage-path", tmp_path / "whole").code == 0
+    whole = only_run(tmp_path / "whole")
+    moments: dict[str, Path] = {}
+
+    def watched(owner: Any, name: str) -> None:
+        do = getattr(owner, name)
+
+        def copy_then_do(*args: Any, **kwargs: Any) -> Any:
+            state = str(fingerprint(copied))
+            if state not in moments and len(moments) < 13:
+                moments[state] = Path(shutil.copytree(copied, tmp_path / f"moment {len(moments)}"))
+            return do(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, copy_then_do)
+
+    for owner, name in ((os, "rename"), (os, "replace"), (loggers, "append_whole")):
+        watched(owner, name)
+    assert run_here("--resume", RunFiles(copied).checkpoints[0], "--stop-timesteps", 200).code == 0
+    monkeypatch.undo()
+    left = {tuple(int(path.name[5:]) // 100 for path in sorted(m.glob("checkpoints/step_*"))) for m in moments.values()}
+    assert left == {(1, 2, 3), (1, 2), (1,)}  # never a gap
+    for moment in moments.values():
+        done = run_here("--resume", moment, "--stop-timesteps", 400)
+        assert done.code == 0, done.stderr
+        assert facts(checked_rows(moment)) == facts(checked_rows(whole))
+        assert last_state(moment) == last_state(whole)

@@ -37,8 +37,9 @@ def learn_until(self: DQN) -> None:
 
 
 if __name__ == "__main__":
-    if os.environ["KILL_IN"] == "checkpoint":
+    where = os.environ.get("KILL_IN")
+    if where == "checkpoint":
         safetensors.numpy.save_file = save_half
-    else:
+    elif where == "training":
         DQN.learn = learn_until  # type: ignore[method-assign]
     experiment.main()
