@@ -15,11 +15,14 @@ from typing import Any
 import ray
 
 from rayground import quiet
+from rayground.algorithms.config import ArrayConfig
 from rayground.budget import warn_cores
 from rayground.checkpoints import env_steps_of
+from rayground.errors import InputError
 from rayground.experiment import Experiment
 from rayground.preflight import preflight
 from rayground.progress import Progress, SeedsProgress
+from rayground.results.files import class_name
 from rayground.results.folder import (
     DEFAULT_STORAGE,
     create_run_folder,
@@ -130,6 +133,10 @@ def ready(experiment: Experiment, seed: int | None) -> Experiment:
         InputError: If a setting is wrong.
     """
     quiet.after_import()
+    if not isinstance(experiment.config, ArrayConfig):
+        raise InputError(
+            f"config: expected one of rayground, such as rayground.DQNConfig, got {class_name(type(experiment.config))}"
+        )
     config = experiment.config.copy(copy_frozen=False)
     if seed is not None:
         config.seed = seed

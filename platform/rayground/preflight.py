@@ -12,7 +12,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from rayground import checks
 from rayground.algorithms.config import ArrayConfig
 from rayground.budget import check_memory
-from rayground.errors import InputError
+from rayground.errors import InputError, one_line
 from rayground.rollouts.environments import env_name, make_single_env
 
 
@@ -36,8 +36,10 @@ def preflight(config: ArrayConfig) -> Preflight:
         config: Validated.
 
     Raises:
-        InputError: If the environment or the module breaks its contract, or the replay buffer cannot fit.
+        InputError: If there is no environment, it or the module breaks its contract, or the replay buffer cannot fit.
     """
+    if config.env is None:
+        raise InputError("the experiment has no environment: give its config one with .environment(...)")
     if not config.disable_env_checking:
         checks.check_env(lambda: make_single_env(config), env_name(config))
     spaces = _spaces(config)
@@ -45,6 +47,8 @@ def preflight(config: ArrayConfig) -> Preflight:
         module = config.get_rl_module_spec(spaces={DEFAULT_MODULE_ID: spaces}).build()
     except ValueError as error:  # what our modules, and RLlib's, say about arguments that they cannot take
         raise InputError(" ".join(str(error).split())) from error
+    except Exception as error:
+        raise InputError(f"the module could not be built: {one_line(error.__cause__ or error)}") from error
     checks.check_module(module, *spaces)
     return Preflight(module, check_replay(config, *spaces))
 
