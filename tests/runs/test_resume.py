@@ -104,7 +104,7 @@ def checked_rows(folder: Path, rate: Callable[[int], float] = RATE) -> list[dict
         assert row["rllib/num_env_steps_sampled_lifetime"] == row["env_steps"]
     assert (folder / "progress.csv").read_text().count("env_steps,") == 1
     frame = pd.read_csv(folder / "progress.csv")
-    events = EventAccumulator(str(folder)).Reload()
+    events = EventAccumulator(str(folder), purge_orphaned_data=False).Reload()  # TensorBoard shows what lies there
     for key in ("time_s", "episode_return_mean", "learner/loss", "explore/epsilon"):
         logged = {row["env_steps"]: row[key] for row in rows}
         assert dict(zip(frame["env_steps"], frame[key], strict=True)) == pytest.approx(logged), key
