@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from rayground.checkpoints import CheckpointKeeper
 from rayground.errors import CheckpointError, InputError
 from rayground.experiment import Experiment
 from rayground.policies import TrainedPolicy
+from rayground.results.files import writing
 from rayground.results.loggers import RunLogger
 from rayground.results.runs import RunFiles
 
@@ -175,17 +176,20 @@ def execute(
         if resume is not None:
             algorithm.restore(resume)
         on_start()
-        (folder / "error.txt").unlink(missing_ok=True)
-        keeper = _keeper(experiment, folder)
-        if resume is not None:  # before the rows: a kill in between leaves more rows than checkpoints, never fewer
-            keeper.rewind(algorithm.env_steps)
-        with interruption.listening(), RunLogger(folder, resume_at=algorithm.env_steps if resume else None) as log:
+        with writing(folder):
+            (folder / "error.txt").unlink(missing_ok=True)
+            keeper = _keeper(experiment, folder)
+            if resume is not None:  # before the rows: a kill in between leaves more rows than checkpoints, never fewer
+                keeper.rewind(algorithm.env_steps)
+            log = RunLogger(folder, resume_at=algorithm.env_steps if resume else None)
+        with interruption.listening():
             reason = _loop(experiment, algorithm, keeper, log, reporter, interruption)
         return Run(folder, reason, interruption.signal)
     except InputError:
         raise
     except Exception as error:
-        (folder / "error.txt").write_text(getattr(error, "traceback", None) or traceback.format_exc())
+        with suppress(OSError):  # the disk may be what failed
+            (folder / "error.txt").write_text(getattr(error, "traceback", None) or traceback.format_exc())
         raise
     finally:
         algorithm.stop()

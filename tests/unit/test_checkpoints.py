@@ -245,8 +245,8 @@ def test_a_full_or_readonly_disk_keeps_the_old_checkpoint(tmp_path, monkeypatch,
         with pytest.raises(RunError) as caught:
             save(path, version=2, overwrite=True)
     message = str(caught.value)
-    assert message.startswith(f"{path}: the checkpoint could not be written ({error.strerror}): it needs 0.0 MB, ")
-    assert message.endswith(" MB are free; make room, then resume from the checkpoint before it")
+    assert message.startswith(f"{path}: the checkpoint could not be written ({error.strerror}): it needs 8.0 kB, ")
+    assert message.endswith(" are free; make room, then resume from the checkpoint before it")
     assert "\n" not in message
     assert load_checkpoint(path).state == {"version": 1}
     assert left_over(tmp_path) == []

@@ -217,7 +217,7 @@ def test_a_full_disk_keeps_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(
-        RunError, match=rf"^{tmp_path}: cannot be written: No space left on device; [\d,.]+ MB are free"
+        RunError, match=rf"^{tmp_path}: cannot be written: No space left on device; [\d,.]+ [kMGT]B are free"
     ):
         describe(tmp_path, seed=4)
     assert (tmp_path / "experiment.json").read_text() == before

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-from tensorboard.summary.writer import event_file_writer
 
 from rayground.errors import InputError, RunError
 from rayground.results import events, files, loggers
@@ -42,7 +41,6 @@ def clock(monkeypatch) -> Clock:
     """Every logger here opens within the same second, unless it waits; and no test has to."""
     clock = Clock(1_000_000.25)
     monkeypatch.setattr(events, "time", clock)
-    monkeypatch.setattr(event_file_writer, "time", clock)
     return clock
 
 
@@ -98,11 +96,11 @@ def test_rows_survive_kill_9(tmp_path):
 
 
 def test_a_late_metric_widens_the_csv(tmp_path):
-    with RunLogger(tmp_path) as log:
-        log.log(row(100, first=1.5))
-        log.log(row(200, late="x,y"))
-        log.log(row(300, first=2.5, late=None, later=True))
-        log.log(row(400, late="z"))
+    log = RunLogger(tmp_path)
+    log.log(row(100, first=1.5))
+    log.log(row(200, late="x,y"))
+    log.log(row(300, first=2.5, late=None, later=True))
+    log.log(row(400, late="z"))
     lines = (tmp_path / "progress.csv").read_text().splitlines()
     assert lines == [
         "env_steps,iteration,first,late,later",
@@ -115,9 +113,9 @@ def test_a_late_metric_widens_the_csv(tmp_path):
 
 
 def test_non_finite_numbers(tmp_path):
-    with RunLogger(tmp_path) as log:
-        log.log(row(100, x=math.nan, y=1.0, z=np.float32("inf"), lists=[1.0, -math.inf]))
-        log.log(row(200, x=2.0, y=None, z=-math.inf, lists=[math.nan]))
+    log = RunLogger(tmp_path)
+    log.log(row(100, x=math.nan, y=1.0, z=np.float32("inf"), lists=[1.0, -math.inf]))
+    log.log(row(200, x=2.0, y=None, z=-math.inf, lists=[math.nan]))
     assert json_rows(tmp_path) == [
         row(100, x=None, y=1.0, z=None, lists=[1.0, None]),
         row(200, x=2.0, y=None, z=None, lists=[None]),
@@ -151,16 +149,16 @@ def test_values_of_numpy_and_torch_become_plain(value, plain):
 
 
 def test_numbers_of_numpy_are_tensorboard_scalars(tmp_path):
-    with RunLogger(tmp_path) as log:
-        log.log(row(np.int64(100), half=np.float16(0.5), byte=np.uint8(200), flag=True))
+    log = RunLogger(tmp_path)
+    log.log(row(np.int64(100), half=np.float16(0.5), byte=np.uint8(200), flag=True))
     assert points(tmp_path, "half") == [(100, 0.5)]
     assert points(tmp_path, "byte") == [(100, 200.0)]
     assert points(tmp_path, "flag") == [(100, 1.0)]
 
 
 def test_lists_are_histograms(tmp_path):
-    with RunLogger(tmp_path) as log:
-        log.log(row(100, returns=[1.0, 5.0, 6.0, math.nan], names=["a"], none=[]))
+    log = RunLogger(tmp_path)
+    log.log(row(100, returns=[1.0, 5.0, 6.0, math.nan], names=["a"], none=[]))
     assert json_rows(tmp_path) == [row(100, returns=[1.0, 5.0, 6.0, None], names=["a"], none=[])]
     assert (tmp_path / "progress.csv").read_text() == "env_steps,iteration\n100,1\n"
     accumulator = EventAccumulator(str(tmp_path)).Reload()
@@ -171,19 +169,19 @@ def test_lists_are_histograms(tmp_path):
 
 
 def test_wrong_rows_are_refused_whole(tmp_path):
-    with RunLogger(tmp_path) as log:
-        for wrong in ({"iteration": 1}, {"env_steps": 1.5, "iteration": 1}, {"env_steps": 1}):
-            with pytest.raises(ValueError, match=r"expected an integer '(env_steps|iteration)'"):
-                log.log(wrong)
-        for value in ({"nested": 1}, np.zeros((2, 2)), object(), 1j):
-            with pytest.raises(RunError, match=r"^metric 'x': expected a number, string, None or flat list, got "):
-                log.log(row(100, x=value))
+    log = RunLogger(tmp_path)
+    for wrong in ({"iteration": 1}, {"env_steps": 1.5, "iteration": 1}, {"env_steps": 1}):
+        with pytest.raises(ValueError, match=r"expected an integer '(env_steps|iteration)'"):
+            log.log(wrong)
+    for value in ({"nested": 1}, np.zeros((2, 2)), object(), 1j):
+        with pytest.raises(RunError, match=r"^metric 'x': expected a number, string, None or flat list, got "):
+            log.log(row(100, x=value))
     assert not (tmp_path / "result.json").exists()
 
 
 def test_a_new_run_does_not_append_to_an_old_one(tmp_path, monkeypatch):
-    with RunLogger(tmp_path) as log:
-        log.log(row(100))
+    log = RunLogger(tmp_path)
+    log.log(row(100))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=f"^{tmp_path}: expected a folder without results"):
         RunLogger(Path())
@@ -201,12 +199,12 @@ def largest_file(size: int):
 
 
 def test_a_full_disk_leaves_whole_lines(tmp_path):
-    with RunLogger(tmp_path) as log:
-        log.log(row(100))
-        with largest_file(40), pytest.raises(RunError, match=f"^{tmp_path}: cannot be written: File too large; "):
-            log.log(row(200))
-        assert json_rows(tmp_path) == [row(100)]
+    log = RunLogger(tmp_path)
+    log.log(row(100))
+    with largest_file(40), pytest.raises(RunError, match=f"^{tmp_path}: cannot be written: File too large; "):
         log.log(row(200))
+    assert json_rows(tmp_path) == [row(100)]
+    log.log(row(200))
     assert json_rows(tmp_path) == [row(100), row(200)]
 
 
@@ -239,9 +237,9 @@ def test_any_csv_is_read_back_by_pandas(rows):
 
 
 def logged(folder: Path, steps: list[int], sign: int, **options) -> None:
-    with RunLogger(folder, **options) as log:
-        for step in steps:
-            log.log(row(step, x=sign * step, h=[1.0, step]))
+    log = RunLogger(folder, **options)
+    for step in steps:
+        log.log(row(step, x=sign * step, h=[1.0, step]))
 
 
 def test_resume_cuts_all_three_back_to_the_checkpoint(tmp_path):
@@ -276,9 +274,9 @@ def test_resume_twice_also_to_before_the_first_resume(tmp_path):
 
 
 def test_resume_keeps_columns_that_do_not_come_again(tmp_path):
-    with RunLogger(tmp_path) as log:
-        log.log(row(100, early=1))
-        log.log(row(200, gone=2))
+    log = RunLogger(tmp_path)
+    log.log(row(100, early=1))
+    log.log(row(200, gone=2))
     logged(tmp_path, [200], 1, resume_at=100)
     assert (tmp_path / "progress.csv").read_text() == "env_steps,iteration,early,x\n100,1,1,\n200,2,,200\n"
 

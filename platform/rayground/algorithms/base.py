@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -251,7 +252,15 @@ class ArrayAlgorithm(Algorithm):
         Returns:
             RLlib's result object; its ``checkpoint.path`` is the folder.
         """
-        return super().save(None if checkpoint_dir is None else str(Path(checkpoint_dir).expanduser().absolute()))
+        if checkpoint_dir is None:
+            return super().save()
+        folder = Path(checkpoint_dir).expanduser().absolute()
+        try:
+            return super().save(str(folder))
+        except BaseException:
+            with suppress(OSError):  # RLlib has made it, empty
+                folder.rmdir()
+            raise
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Writes everything that a run needs to go on; called by :meth:`save`."""

@@ -1,4 +1,4 @@
-"""Cutting TensorBoard's event files back to a checkpoint.
+"""TensorBoard's event files: written whole row by whole row, and cut back to a checkpoint.
 
 TensorBoard's own way to forget, a ``SessionLog.START`` event (``SummaryWriter(purge_step=...)``), is not enough: of
 TensorBoard 2.21's two servers, the default one drops old points only from the first new step of each tag on, and the
@@ -7,16 +7,78 @@ other drops none once it has read the whole file. So the points go from the file
 
 from __future__ import annotations
 
+import io
+import os
+import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from rayground.results.files import write_atomically
+import numpy as np
+
+from rayground.results.files import append_whole, write_atomically
 
 _HEADER = struct.Struct("<QI")
 """A record of an event file: length of the payload, its checksum, the payload, the payload's checksum."""
 _FOOTER_BYTES = 4
+_BINS = 30
+
+
+class EventWriter:
+    """Writes points into an event file of its own; the operating system has them when a call returns.
+
+    torch's ``SummaryWriter`` writes point by point in another thread, which dies noisily when the disk is full.
+    """
+
+    def __init__(self, folder: Path, purge_step: int | None = None) -> None:
+        """Makes the file.
+
+        Args:
+            folder: Of the run.
+            purge_step: TensorBoards that run forget the points of older files from this step on.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
+        self._path = folder / f"{name}.{len(event_files(folder))}"
+        events = [Event(wall_time=time.time(), file_version="brain.Event:2")]
+        if purge_step is not None:
+            start = SessionLog(status=SessionLog.START)
+            events.append(Event(wall_time=time.time(), step=purge_step, session_log=start))
+        self._append(*events)
+
+    def add(self, step: int, scalars: Mapping[str, float], samples: Mapping[str, np.ndarray]) -> None:
+        """Appends points, all or none.
+
+        Args:
+            step: Where they are on the x axis.
+            scalars: Numbers by tag.
+            samples: Numbers ``[N]`` by tag, shown as histograms.
+
+        Raises:
+            OSError: If they cannot be written.
+        """
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from torch.utils.tensorboard.summary import histogram
+
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        for tag, sample in samples.items():
+            values.extend(histogram(tag, sample, bins=_BINS).value)
+        self._append(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def _append(self, *events: Any) -> None:
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        records = io.BytesIO()
+        for event in events:
+            RecordWriter(records).write(event.SerializeToString())
+        append_whole(self._path, records.getvalue())
 
 
 def event_files(folder: Path) -> list[Path]:

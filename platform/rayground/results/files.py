@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from rayground.budget import human_bytes
 from rayground.errors import InputError, RunError
 
 _LARGEST_ARRAY_SHOWN = 64
@@ -49,13 +50,13 @@ def write_atomically(path: Path, data: str | bytes) -> None:
         raise
 
 
-def append_whole(path: Path, text: str) -> None:
-    """Appends text, handed to the operating system before this returns, so that it survives ``kill -9``.
+def append_whole(path: Path, data: str | bytes) -> None:
+    """Appends data, handed to the operating system before this returns, so that it survives ``kill -9``.
 
     Raises:
         OSError: If it cannot be written; the part that was is then cut off again.
     """
-    left = memoryview(text.encode())
+    left = memoryview(data.encode() if isinstance(data, str) else data)
     with path.open("ab", buffering=0) as file:
         start = file.tell()
         try:
@@ -72,10 +73,8 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason, free = error.strerror or error, shutil.disk_usage(folder).free
-        raise RunError(
-            f"{absolute(folder)}: cannot be written: {reason}; {free / 1e6:,.1f} MB are free there"
-        ) from error
+        reason, free = error.strerror or error, human_bytes(shutil.disk_usage(folder).free)
+        raise RunError(f"{absolute(folder)}: cannot be written: {reason}; {free} are free there") from error
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rayground.errors import InputError, RunError
-from rayground.results.events import cut_events, wait_for_later_name
+from rayground.results.events import EventWriter, cut_events, wait_for_later_name
 from rayground.results.files import absolute, append_whole, read_rows, write_atomically, writing
 
 Row = dict[str, Any]
@@ -29,7 +29,7 @@ class RunLogger:
     finite numbers under their keys, with env steps as x axis. Lists are JSON lists and TensorBoard histograms, and
     not in the CSV. When :meth:`log` returns, the operating system has all three: ``kill -9`` loses nothing.
 
-    Use it as a context manager, or call :meth:`close`.
+    There is nothing to close: no file stays open.
     """
 
     def __init__(self, folder: Path, *, resume_at: int | None = None) -> None:
@@ -44,8 +44,6 @@ class RunLogger:
             InputError: If ``resume_at`` is None and the folder already holds results, or ``result.json`` is damaged
                 before its last line; nothing is changed then.
         """
-        from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
-
         self._folder = absolute(folder)
         self._json = self._folder / "result.json"
         self._csv = self._folder / "progress.csv"
@@ -56,7 +54,7 @@ class RunLogger:
             raise InputError(f"{self._folder}: expected a folder without results, got one with result.json; resume it")
         # TensorBoards that run forget from purge_step on, that step included.
         purge_step = None if resume_at is None else resume_at + 1
-        self._writer = SummaryWriter(str(self._folder), purge_step=purge_step)
+        self._events = EventWriter(self._folder, purge_step)
 
     def _cut_back(self, env_steps: int) -> None:
         rows = [row for row in read_rows(self._json) if row["env_steps"] <= env_steps]
@@ -98,24 +96,12 @@ class RunLogger:
             append_whole(self._csv, csv_line(self._columns, row))
 
     def _append_events(self, row: Row) -> None:
-        for key, value in row.items():
-            if isinstance(value, list):
-                sample = np.array([entry for entry in value if _is_number(entry)], dtype=np.float64)
-                if sample.size:
-                    self._writer.add_histogram(key, sample, row["env_steps"])
-            elif _is_number(value):
-                self._writer.add_scalar(key, value, row["env_steps"])
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Closes the files; closing twice is allowed."""
-        self._writer.close()
-
-    def __enter__(self) -> RunLogger:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+        scalars = {key: value for key, value in row.items() if _is_number(value)}
+        lists = {
+            key: [entry for entry in value if _is_number(entry)] for key, value in row.items() if type(value) is list
+        }
+        samples = {key: np.array(sample, np.float64) for key, sample in lists.items() if sample}
+        self._events.add(row["env_steps"], scalars, samples)
 
 
 def plain_value(key: str, value: Any) -> Any:

@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 from safetensors import SafetensorError
 
+from rayground.budget import human_bytes
 from rayground.errors import CheckpointError, InputError, RunError
 from rayground.results.files import absolute, read_json, write_json
 
@@ -109,11 +110,11 @@ def sha256(file: Path) -> str:
 
 def _not_written(path: Path, needed: int, error: Exception) -> str:
     there = next(folder for folder in path.parents if folder.is_dir())
-    free = shutil.disk_usage(there).free
+    free = human_bytes(shutil.disk_usage(there).free)
     reason = getattr(error, "strerror", None) or error
     return (
-        f"{path}: the checkpoint could not be written ({reason}): it needs {needed / 1e6:,.1f} MB, "
-        f"{free / 1e6:,.1f} MB are free; make room, then resume from the checkpoint before it"
+        f"{path}: the checkpoint could not be written ({reason}): it needs {human_bytes(needed)}, "
+        f"{free} are free; make room, then resume from the checkpoint before it"
     )
 
 
