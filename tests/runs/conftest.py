@@ -11,16 +11,28 @@ Other test modules of this folder may import ``tiny_dqn`` (the smallest experime
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+import ray
+import tiny_dqn
+from snapshots import only_run
+
+from rayground import DQNConfig, Experiment, quiet
+from rayground.algorithms.dqn import DQN
+from rayground.cli import experiment_command
 
 HERE = Path(__file__).parent
+
+RunHere = Callable[..., "Done"]
+Build = Callable[..., DQN]
 
 
 @dataclass(frozen=True)
@@ -91,3 +103,66 @@ def command(tmp_path: Path) -> Iterator[Command]:
     made = Command(home)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def one_ray() -> Iterator[None]:
+    """Ray, for the tests with remote runners; a run without them does not need it."""
+    ray.init(num_cpus=2, include_dashboard=False)
+    yield
+    ray.shutdown()
+
+
+def run_command(experiment: Experiment, *words: object) -> int:
+    """The command line of an experiment of a module ``tiny_dqn`` or ``tiny_killed``, in this process."""
+    main = sys.modules["__main__"]
+    shutdown, quiet.shutdown_ray = quiet.shutdown_ray, lambda: None
+    sys.modules["__main__"] = sys.modules[experiment.name if experiment.name in sys.modules else "tiny_dqn"]
+    try:
+        return experiment_command(experiment, [str(word) for word in words])
+    except SystemExit as left:
+        return int(str(left.code))
+    finally:
+        sys.modules["__main__"], quiet.shutdown_ray = main, shutdown
+
+
+@pytest.fixture
+def run_here(capsys: pytest.CaptureFixture[str]) -> RunHere:
+    """Runs the command line of an experiment (the tiny one if none is given) in this process, which is quick."""
+
+    def run(*words: object, experiment: Experiment = tiny_dqn.experiment) -> Done:
+        code = run_command(experiment, *words)
+        captured = capsys.readouterr()
+        return Done(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 300 env steps with seed 5, all of whose checkpoints are kept. Copy it before you change it."""
+    storage = tmp_path_factory.mktemp("finished")
+    assert run_command(tiny_dqn.experiment, "--seed", 5, "--stop-timesteps", 300, "--storage-path", storage) == 0
+    return only_run(storage)
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    """That run, in another place."""
+    return Path(shutil.copytree(finished, tmp_path / "elsewhere" / "a run"))
+
+
+@pytest.fixture
+def build() -> Iterator[Build]:
+    """Builds algorithms of the tiny experiment's config with changed settings, and ends them."""
+    built: list[DQN] = []
+
+    def make(seed: int = 3, change: Callable[[DQNConfig], Any] = lambda config: None, **training: Any) -> DQN:
+        config = tiny_dqn.config.copy(copy_frozen=False).training(**training).debugging(seed=seed)
+        change(config)
+        built.append(config.build_algo())
+        return built[-1]
+
+    yield make
+    for algorithm in built:
+        algorithm.stop()

@@ -1,15 +1,28 @@
-"""What the tests compare of algorithms and of result rows."""
+"""What the tests compare: algorithms, rows, run folders."""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import random
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rayground.algorithms.dqn import DQN
+from rayground.checkpoints import load_checkpoint
+from rayground.results.runs import RunFiles
+from rayground.run import Clock, make_row
+from rayground.schedules import Piecewise
 
+RATE, EPSILON = Piecewise(((0, 1e-3), (1_000, 1e-4))), Piecewise(((0, 1.0), (800, 0.1)))
+"""The schedules of the tiny experiment."""
 TIMES = {"time_s", "env_steps_per_s"}
 
 
@@ -59,3 +72,55 @@ def _all_bytes(arrays: dict[str, Any]) -> dict[str, bytes]:
 
 def _bytes(value: Any) -> bytes:
     return np.asarray(value).tobytes()
+
+
+def checked_rows(folder: Path, rate: Callable[[int], float] = RATE) -> list[dict[str, Any]]:
+    """A run's rows, after checking that all result files agree and nothing in them is twice, missing or jumps."""
+    rows = RunFiles(folder).rows
+    for key in ("env_steps", "iteration", "episodes", "time_s", "learner/updates", "learner/target_updates"):
+        assert all(a[key] < b[key] for a, b in itertools.pairwise(rows)), key
+    assert [row["iteration"] for row in rows] == list(range(1, len(rows) + 1))
+    assert [row["env_steps"] // 100 for row in rows] == list(range(1, len(rows) + 1))
+    for row in rows:
+        assert row["learner/lr"] == pytest.approx(rate(row["env_steps"]))
+        assert row["explore/epsilon"] == pytest.approx(EPSILON(row["env_steps"]))
+        assert row["rllib/num_env_steps_sampled_lifetime"] == row["env_steps"]
+    assert (folder / "progress.csv").read_text().count("env_steps,") == 1
+    frame = pd.read_csv(folder / "progress.csv")
+    events = EventAccumulator(str(folder), purge_orphaned_data=False).Reload()  # TensorBoard shows what lies there
+    for key in ("time_s", "episode_return_mean", "learner/loss", "explore/epsilon"):
+        logged = {row["env_steps"]: row[key] for row in rows}
+        assert dict(zip(frame["env_steps"], frame[key], strict=True)) == pytest.approx(logged), key
+        curve = [(point.step, point.value) for point in events.Scalars(key)]
+        assert curve == [(step, pytest.approx(value)) for step, value in logged.items()], key
+    return rows
+
+
+def facts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without times, and without the greedy evaluation that each session ends with."""
+    return [{k: v for k, v in untimed(row).items() if not k.startswith("evaluation/")} for row in rows]
+
+
+def last_state(folder: Path) -> dict[str, bytes]:
+    """Weights, optimizer, replay and random generators in a run's last checkpoint."""
+    checkpoint = load_checkpoint(RunFiles(folder).last_checkpoint)
+    arrays = {f"{group}/{name}": a for group in checkpoint.groups for name, a in checkpoint.arrays(group).items()}
+    assert {"module", "optimizer", "replay", "rng"} == {name.split("/")[0] for name in arrays}
+    return {name: array.tobytes() for name, array in arrays.items()}
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def only_run(storage: Path) -> Path:
+    (folder,) = storage.iterdir()
+    return folder
+
+
+def train(algorithm: DQN, iterations: int = 1) -> list[dict[str, Any]]:
+    clock = Clock(algorithm)
+    rows = [make_row(algorithm.train(), clock) for _ in range(iterations)]
+    assert [row["rllib/num_env_steps_sampled_lifetime"] for row in rows] == [row["env_steps"] for row in rows]
+    return [untimed(row) for row in rows]

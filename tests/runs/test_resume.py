@@ -1,142 +1,28 @@
-"""Runs that are stopped, killed, moved, changed and resumed: files, rows and weights are as if nothing had been."""
+"""Runs that are stopped, moved, changed and resumed: rows, files and weights are as if nothing had been."""
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import os
 import shutil
-import signal
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-import ray
 import tiny_dqn
-import tiny_killed
 import torch
-from conftest import Command, Done
-from snapshots import untimed
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from conftest import RunHere
+from snapshots import checked_rows, facts, last_state, only_run, untimed
 
 import rayground
 from callbacks import ReturnThreshold
-from custom_models.q_module import q_module
-from rayground import Experiment, quiet
 from rayground.algorithms.dqn import DQN
 from rayground.checkpoints import load_checkpoint
-from rayground.cli import experiment_command
-from rayground.errors import CheckpointError, InputError
+from rayground.errors import InputError
 from rayground.experiment import CheckpointRule
 from rayground.learners.dqn import DQNLearner
-from rayground.results import loggers
 from rayground.results.runs import RunFiles
-from rayground.schedules import Piecewise
-
-RATE, EPSILON = Piecewise(((0, 1e-3), (1_000, 1e-4))), Piecewise(((0, 1.0), (800, 0.1)))
-RunHere = Callable[..., Done]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_ray() -> Iterator[None]:
-    ray.init(num_cpus=2, include_dashboard=False)
-    yield
-    ray.shutdown()
-
-
-def run_command(experiment: Experiment, *words: object) -> int:
-    """The command line of an experiment of a module ``tiny_dqn`` or ``tiny_killed``, in this process."""
-    main = sys.modules["__main__"]
-    shutdown, quiet.shutdown_ray = quiet.shutdown_ray, lambda: None
-    sys.modules["__main__"] = sys.modules[experiment.name if experiment.name in sys.modules else "tiny_dqn"]
-    try:
-        return experiment_command(experiment, [str(word) for word in words])
-    except SystemExit as left:
-        return int(str(left.code))
-    finally:
-        sys.modules["__main__"], quiet.shutdown_ray = main, shutdown
-
-
-@pytest.fixture
-def run_here(capsys: pytest.CaptureFixture[str]) -> RunHere:
-    def run(*words: object, experiment: Experiment = tiny_dqn.experiment) -> Done:
-        code = run_command(experiment, *words)
-        captured = capsys.readouterr()
-        return Done(code, captured.out, captured.err)
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 300 env steps with seed 5, all of whose checkpoints are kept. Copy it before you change it."""
-    storage = tmp_path_factory.mktemp("finished")
-    assert run_command(tiny_dqn.experiment, "--seed", 5, "--stop-timesteps", 300, "--storage-path", storage) == 0
-    return only_run(storage)
-
-
-@pytest.fixture
-def copied(finished: Path, tmp_path: Path) -> Path:
-    """That run, in another place."""
-    return Path(shutil.copytree(finished, tmp_path / "elsewhere" / "a run"))
-
-
-def only_run(storage: Path) -> Path:
-    (folder,) = storage.iterdir()
-    return folder
-
-
-def checked_rows(folder: Path, rate: Callable[[int], float] = RATE) -> list[dict[str, Any]]:
-    """A run's rows, after checking that all result files agree and nothing in them is twice, missing or jumps."""
-    rows = RunFiles(folder).rows
-    for key in ("env_steps", "iteration", "episodes", "time_s", "learner/updates", "learner/target_updates"):
-        assert all(a[key] < b[key] for a, b in itertools.pairwise(rows)), key
-    assert [row["iteration"] for row in rows] == list(range(1, len(rows) + 1))
-    assert [row["env_steps"] // 100 for row in rows] == list(range(1, len(rows) + 1))
-    for row in rows:
-        assert row["learner/lr"] == pytest.approx(rate(row["env_steps"]))
-        assert row["explore/epsilon"] == pytest.approx(EPSILON(row["env_steps"]))
-        assert row["rllib/num_env_steps_sampled_lifetime"] == row["env_steps"]
-    assert (folder / "progress.csv").read_text().count("env_steps,") == 1
-    frame = pd.read_csv(folder / "progress.csv")
-    events = EventAccumulator(str(folder), purge_orphaned_data=False).Reload()  # TensorBoard shows what lies there
-    for key in ("time_s", "episode_return_mean", "learner/loss", "explore/epsilon"):
-        logged = {row["env_steps"]: row[key] for row in rows}
-        assert dict(zip(frame["env_steps"], frame[key], strict=True)) == pytest.approx(logged), key
-        curve = [(point.step, point.value) for point in events.Scalars(key)]
-        assert curve == [(step, pytest.approx(value)) for step, value in logged.items()], key
-    return rows
-
-
-def facts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows without times, and without the greedy evaluation that each session ends with."""
-    return [{k: v for k, v in untimed(row).items() if not k.startswith("evaluation/")} for row in rows]
-
-
-def last_state(folder: Path) -> dict[str, bytes]:
-    """Weights, optimizer, replay and random generators in a run's last checkpoint."""
-    checkpoint = load_checkpoint(RunFiles(folder).last_checkpoint)
-    arrays = {f"{group}/{name}": a for group in checkpoint.groups for name, a in checkpoint.arrays(group).items()}
-    assert {"module", "optimizer", "replay", "rng"} == {name.split("/")[0] for name in arrays}
-    return {name: array.tobytes() for name, array in arrays.items()}
-
-
-def fingerprint(folder: Path) -> dict[str, str]:
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def assert_refused(done: Done, *parts: str) -> None:
-    """Exit code 2 and one line on stderr with all of these parts."""
-    assert done.code == 2
-    (line,) = done.stderr.strip().splitlines()
-    for part in parts:
-        assert part in line
 
 
 def test_the_same_command_gives_the_same_rows_and_weights_and_another_seed_others(
@@ -204,24 +90,6 @@ def test_it_is_found_by_any_path(
     assert len(checked_rows(place)) == 5
 
 
-def test_with_two_remote_runners(run_here: RunHere, tmp_path: Path) -> None:
-    runners = ("--num-env-runners", 2, "--seed", 5, "--set", "num_cpus_per_env_runner=0.5")
-    for steps, name in ((400, "whole"), (200, "stopped")):
-        done = run_here(*runners, "--stop-timesteps", steps, "--storage-path", tmp_path / name)
-        assert done.code == 0, done.stderr
-    stopped, whole = only_run(tmp_path / "stopped"), only_run(tmp_path / "whole")
-    assert run_here("--resume", stopped, "--stop-timesteps", 400).code == 0
-    assert facts(checked_rows(stopped)) == facts(checked_rows(whole))
-    assert last_state(stopped) == last_state(whole)
-
-
-def test_a_finished_run_wants_a_higher_stop(run_here: RunHere, copied: Path) -> None:
-    before = fingerprint(copied)
-    for flags in ((), ("--stop-timesteps", 200)):
-        assert_refused(run_here("--resume", copied, *flags), str(copied), "env_steps 30", "--stop-timesteps")
-    assert fingerprint(copied) == before
-
-
 def test_changed_settings_hold_from_the_first_update_and_are_recorded(
     run_here: RunHere, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,113 +136,6 @@ def test_what_a_threshold_changed_survives_and_a_setting_by_hand_wins(run_here: 
     words = ("--resume", by_hand, "--stop-timesteps", 500, "--set", "lr=7e-5")
     assert run_here(*words, experiment=experiment).code == 0
     assert [row["learner/lr"] for row in RunFiles(by_hand).rows[3:]] == [7e-5, 7e-5]
-
-
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (("--set", "replay.capacity=100"), ("resume with the settings of the run",)),
-        (("--set", "model_config.fcnet_hiddens=[8]"), ("do not fit",)),
-        (("--set", "lrr=1"), ("lrr", "'lr'")),
-        (("--seed", "7"), ("--seed",)),
-    ],
-)
-def test_settings_that_do_not_fit_change_nothing(
-    run_here: RunHere, copied: Path, words: tuple[str, ...], parts: tuple[str, ...]
-) -> None:
-    before = fingerprint(copied)
-    assert_refused(run_here("--resume", copied, "--stop-timesteps", 400, *words), *parts)
-    assert fingerprint(copied) == before
-
-
-@pytest.mark.parametrize("damage", ["missing", "empty", "emptied", "torn", "truncated", "changed", "no run"])
-def test_damage_is_named_with_the_absolute_path(
-    run_here: RunHere, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:
-    monkeypatch.chdir(copied.parent)
-    checkpoint = RunFiles(copied).last_checkpoint
-    weights = checkpoint / "module.safetensors"
-    if damage == "emptied":
-        shutil.rmtree(checkpoint)
-        checkpoint.mkdir()
-    elif damage == "torn":
-        weights.unlink()
-    elif damage == "truncated":
-        os.truncate(weights, weights.stat().st_size - 1)
-    elif damage == "changed":
-        data = bytearray(weights.read_bytes())
-        data[-1] ^= 1
-        weights.write_bytes(data)
-    elif damage == "no run":
-        checkpoint = Path(shutil.copytree(checkpoint, tmp_path / checkpoint.name))
-    elif damage == "empty":
-        checkpoint = tmp_path / "empty"
-        checkpoint.mkdir()
-    else:
-        checkpoint = copied.parent / "a rum"
-    before = fingerprint(copied)
-    done = run_here("--resume", os.path.relpath(checkpoint), "--stop-timesteps", 400)
-    assert_refused(done, str(checkpoint), *(["a run"] if damage == "missing" else []))
-    assert fingerprint(copied) == before
-    if damage in ("emptied", "torn", "truncated"):
-        assert run_here("--resume", copied, "--stop-timesteps", 400).code == 0  # from the one before
-        assert len(checked_rows(copied)) == 4
-        assert RunFiles(copied).experiment["resumes"][0]["env_steps"] // 100 == 2
-
-
-def test_a_class_that_was_renamed_is_named(
-    run_here: RunHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "own_nets.py").write_text(
-        "from custom_models.nets import PlainMLP\nclass OwnNet(PlainMLP):\n    pass\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    import own_nets
-
-    config = tiny_dqn.config.copy(copy_frozen=False).rl_module(
-        rl_module_spec=q_module(own_nets.OwnNet, hidden=[8]), model_config={}
-    )
-    experiment = replace(tiny_dqn.experiment, config=config)
-    storage = tmp_path / "results"
-    assert run_here("--stop-timesteps", 100, "--storage-path", storage, experiment=experiment).code == 0
-    run = only_run(storage)
-    assert rayground.load(run).policy.model.net.__class__ is own_nets.OwnNet
-    own_nets.OurNet = own_nets.OwnNet
-    del own_nets.OwnNet
-    checkpoint = RunFiles(run).last_checkpoint
-    before = fingerprint(run)
-    done = run_here("--resume", run, "--stop-timesteps", 200, experiment=experiment)
-    assert_refused(done, str(checkpoint), "own_nets.OwnNet", "OurNet")
-    for use in (lambda: rayground.load(run).policy, lambda: rayground.load(run).algorithm):
-        with pytest.raises(CheckpointError, match=r"own_nets\.OwnNet"):
-            use()
-    assert fingerprint(run) == before
-
-
-def test_killed_it_goes_on_from_the_last_whole_checkpoint(command: Command, run_here: RunHere, tmp_path: Path) -> None:
-    """``kill -9`` in the middle of training, and of a checkpoint; both processes at the same time."""
-    words = ("tiny_killed", "--seed", 5, "--stop-timesteps", 600, "--storage-path")
-    killed = {
-        where: command.start(*words, tmp_path / where, env={"KILL_IN": where}) for where in ("training", "checkpoint")
-    }
-    assert run_here(*words[1:], tmp_path / "whole", experiment=tiny_killed.experiment).code == 0
-    expected = only_run(tmp_path / "whole")
-    for where, process in killed.items():
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == -signal.SIGKILL, errors
-        run = only_run(tmp_path / where)
-        assert len(RunFiles(run).rows) == (3 if where == "training" else 4)
-        assert len(list((run / "checkpoints").glob(".*.tmp-*"))) == (where == "checkpoint")
-        if where == "training":  # in a process of its own, from anywhere
-            done = command("tiny_killed", "--resume", "latest", "--storage-path", run.parent, cwd=tmp_path)
-        else:
-            done = run_here("--resume", run, experiment=tiny_killed.experiment)
-        assert done.code == 0, done.stderr
-        (resume,) = RunFiles(run).experiment["resumes"]
-        assert resume["env_steps"] // 100 == 2
-        assert facts(checked_rows(run)) == facts(checked_rows(expected))
-        assert last_state(run) == last_state(expected)
-        assert not list((run / "checkpoints").glob(".*"))
 
 
 def test_the_best_checkpoint_by_greedy_evaluation_is_kept_beside_the_last(
@@ -435,61 +196,3 @@ def test_a_run_is_read_back(finished: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_no_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=str(tmp_path)):
         rayground.load(tmp_path)
-
-
-def test_a_signal_while_a_checkpoint_is_written(
-    run_here: RunHere, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run takes one more step, so that its last row and checkpoint are not of the same one as those before."""
-    save = DQN.save_checkpoint
-
-    def interrupted(self: DQN, folder: str) -> None:
-        if self.iteration == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-        save(self, folder)
-
-    monkeypatch.setattr(DQN, "save_checkpoint", interrupted)
-    done = run_here("--seed", 5, "--stop-timesteps", 300, "--storage-path", tmp_path)
-    assert done.code == 128 + signal.SIGINT, done.stderr
-    run = only_run(tmp_path)
-    steps = [row["env_steps"] for row in RunFiles(run).rows]
-    assert 0 < steps[2] - steps[1] <= 2
-    assert [int(path.name.removeprefix("step_")) for path in RunFiles(run).checkpoints] == steps
-    monkeypatch.undo()
-    assert run_here("--resume", run).code == 0
-    assert last_state(run) == last_state(finished)
-    last, whole = RunFiles(run).rows[-1], RunFiles(finished).rows[-1]
-    for key in ("env_steps", "episodes", "episode_return_mean", "learner/updates", "learner/target_updates"):
-        assert last[key] == whole[key]
-
-
-def test_a_kill_at_any_moment_of_a_resume_leaves_what_can_be_resumed(
-    run_here: RunHere, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Copies the folder, as a kill would leave it, before each step that changes what others see."""
-    assert run_here("--seed", 5, "--stop-timesteps", 400, "--storage-path", tmp_path / "whole").code == 0
-    whole = only_run(tmp_path / "whole")
-    moments: dict[str, Path] = {}
-
-    def watched(owner: Any, name: str) -> None:
-        do = getattr(owner, name)
-
-        def copy_then_do(*args: Any, **kwargs: Any) -> Any:
-            state = str(fingerprint(copied))
-            if state not in moments and len(moments) < 13:
-                moments[state] = Path(shutil.copytree(copied, tmp_path / f"moment {len(moments)}"))
-            return do(*args, **kwargs)
-
-        monkeypatch.setattr(owner, name, copy_then_do)
-
-    for owner, name in ((os, "rename"), (os, "replace"), (loggers, "append_whole")):
-        watched(owner, name)
-    assert run_here("--resume", RunFiles(copied).checkpoints[0], "--stop-timesteps", 200).code == 0
-    monkeypatch.undo()
-    left = {tuple(int(path.name[5:]) // 100 for path in sorted(m.glob("checkpoints/step_*"))) for m in moments.values()}
-    assert left == {(1, 2, 3), (1, 2), (1,)}  # never a gap
-    for moment in moments.values():
-        done = run_here("--resume", moment, "--stop-timesteps", 400)
-        assert done.code == 0, done.stderr
-        assert facts(checked_rows(moment)) == facts(checked_rows(whole))
-        assert last_state(moment) == last_state(whole)
