@@ -90,6 +90,11 @@ def test_per_step_callbacks_and_connectors_are_errors() -> None:
         config().callbacks(on_episode_step=print).validate()
 
 
+def test_a_setting_of_another_builder_method_is_said_to_be_one() -> None:
+    with pytest.raises(InputError, match=r"^training\(\) got an unexpected keyword argument 'rollout_fragment_length'"):
+        config().training(rollout_fragment_length=4)
+
+
 def test_model_config_of_the_default_module() -> None:
     made = config().rl_module(model_config={"fcnet_hidden": [64]})
     with pytest.raises(InputError, match=r"fcnet_hidden.*did you mean 'fcnet_hiddens'"):

@@ -139,7 +139,12 @@ class ArrayConfig(AlgorithmConfig):
         for key in kwargs:
             if key not in _known(type(self)) and key not in ("train_batch_size_per_learner", "learner_class"):
                 raise InputError(f"training(): no setting {key!r}{closest(key, _known(type(self)))}")
-        super().training(**kwargs)
+        try:
+            super().training(**kwargs)
+        except TypeError as error:  # a setting of another builder method
+            raise InputError(
+                f"{error}: set it with the builder method that has it".removeprefix("AlgorithmConfig.")
+            ) from None
         return self
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> ArrayConfig:
