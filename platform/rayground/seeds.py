@@ -166,8 +166,8 @@ class _Watch(tune.Callback, tune.Stopper):
         self.ended[trial.config["seed"]] = Ended(trial.last_result.get("reason"), trial.last_result.get("failure"))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Takes what Tune knows of a trial whose process died; its own exceptions a trial returns."""
-        self.ended[trial.config["seed"]] = Ended(failure=str(trial.get_error()).strip().splitlines()[-1])
+        """Notes a trial that could not even return what it failed with."""
+        self.ended[trial.config["seed"]] = Ended(failure="its process died: it was killed (out of memory?) or crashed")
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """No single trial is stopped from here."""

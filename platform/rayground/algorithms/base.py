@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -60,6 +61,8 @@ class ArrayAlgorithm(Algorithm):
         Raises:
             InputError: If environment or module break their contract.
         """
+        # RLlib would raise copies of what an iteration raises, and fail where an exception cannot be copied.
+        os.environ.setdefault("RAY_AIR_FULL_TRACEBACKS", "1")
         if not config.disable_env_checking:
             checks.check_env(lambda: make_single_env(config), env_name(config))
         # Threads that wait for each other cost small networks far more than they bring, the more so on busy cores.
