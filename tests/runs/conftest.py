@@ -83,6 +83,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # a signal to its process group reaches nobody else
         )
         self._started.append(process)
         return process
