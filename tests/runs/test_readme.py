@@ -30,7 +30,8 @@ def shortened(line: str, iterations: int) -> list[str]:
     words = words[2:] if words[0] == "python" else words
     words = ["2" if before == "--num-seeds" else word for before, word in zip(["", *words], words, strict=False)]
     if "bench" in words[0]:
-        return [*words, *(["--quick"] if "replay" in words[0] else ["--rounds", "1", "--env-steps", "400"])]
+        size = ["--transitions", "20000"] if "replay" in words[0] else ["--env-steps", "400"]
+        return [*words, *size, "--rounds", "1"]
     if words[0] == "rayground" or "--dry-run" in words:
         return words
     return [*words, "--stop-iters", str(iterations), "--evaluation-duration", "2"]
