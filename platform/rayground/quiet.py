@@ -11,8 +11,10 @@ import os
 import socket
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from rayground.errors import InputError
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 ANSWER_WITHIN_S = 5.0
+GRACE_S = 1.0
 
 _NOISE = {
     "ray._private.authentication.authentication_token_setup": (
@@ -122,8 +125,24 @@ def shutdown_ray() -> None:
     """Ends a Ray of our own and waits until its processes are gone; leaves a cluster as it is."""
     import ray
 
+    started = _of_own_raylet()
     if ray.is_initialized():
         ray.shutdown(wait_for_processes=True)
+    # Those that were still starting when their raylet ended do not notice that it did.
+    _, left = psutil.wait_procs(started, timeout=GRACE_S)
+    for process in left:
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def _of_own_raylet() -> list[psutil.Process]:
+    """What a raylet that this process started has started: runners, trials, agents."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if child.name() == "raylet":
+                found += child.children(recursive=True)
+    return found
 
 
 def needs_ray(config: AlgorithmConfig) -> bool:
