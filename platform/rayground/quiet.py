@@ -12,6 +12,7 @@ import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -85,7 +86,8 @@ def init_ray(num_cpus: int | None = None) -> bool:
         return False
     address = _cluster_address()
     if address is None:
-        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False)
+        with _sessions_of_their_own():
+            ray.init(address="local", num_cpus=num_cpus, include_dashboard=False)
         return True
     _check_answers(address)
     try:
@@ -93,6 +95,23 @@ def init_ray(num_cpus: int | None = None) -> bool:
     except (ConnectionError, ValueError) as error:
         raise InputError(f"{_told(address)}, got: {error}") from None
     return False
+
+
+@contextmanager
+def _sessions_of_their_own() -> Iterator[None]:
+    """While it lasts, the processes that Ray starts get a session of their own.
+
+    A signal to all processes of a terminal or of ``timeout`` would end Ray otherwise, and Ray this process, before
+    there is a last checkpoint. They still end when this process does.
+    """
+    from ray._private import services
+
+    popen = services.ConsolePopen
+    services.ConsolePopen = partial(popen, start_new_session=True)
+    try:
+        yield
+    finally:
+        services.ConsolePopen = popen
 
 
 def _cluster_address() -> str | None:

@@ -230,8 +230,8 @@ def test_a_command_without_ray(slow: Command, number: int) -> None:
 @pytest.mark.parametrize(
     ("number", "group", "words", "when"),
     [
-        (signal.SIGINT, True, ("--num-env-runners", 2), "ray_results/*/result.json"),
-        (signal.SIGTERM, False, ("--num-env-runners", 1, "--evaluation-interval", 1), "evaluating"),
+        (signal.SIGTERM, True, ("--num-env-runners", 2), "ray_results/*/result.json"),
+        (signal.SIGINT, False, ("--num-env-runners", 1, "--evaluation-interval", 1), "evaluating"),
     ],
     ids=["training", "evaluation"],
 )
