@@ -26,6 +26,7 @@ from rayground.errors import CheckpointError, InputError
 from rayground.experiment import Experiment
 from rayground.policies import TrainedPolicy
 from rayground.results.files import writing
+from rayground.results.folder import alone_in
 from rayground.results.loggers import RunLogger
 from rayground.results.runs import RunFiles
 
@@ -173,17 +174,13 @@ def execute(
     try:
         algorithm.interruption = interruption
         algorithm.pinned = pinned
-        if resume is not None:
-            algorithm.restore(resume)
-        on_start()
-        with writing(folder):
-            (folder / "error.txt").unlink(missing_ok=True)
-            keeper = _keeper(experiment, folder)
-            if resume is not None:  # before the rows: a kill in between leaves more rows than checkpoints, never fewer
-                keeper.rewind(algorithm.env_steps)
-            log = RunLogger(folder, resume_at=algorithm.env_steps if resume else None)
-        with interruption.listening():
-            reason = _loop(experiment, algorithm, keeper, log, reporter, interruption)
+        with alone_in(folder):
+            if resume is not None:
+                algorithm.restore(resume)
+            on_start()
+            keeper, log = _open(experiment, algorithm, folder, resumed=resume is not None)
+            with interruption.listening():
+                reason = _loop(experiment, algorithm, keeper, log, reporter, interruption)
         return Run(folder, reason, interruption.signal)
     except InputError:
         raise
@@ -225,9 +222,17 @@ def _loop(
             return reason
 
 
-def _keeper(experiment: Experiment, folder: Path) -> CheckpointKeeper:
+def _open(
+    experiment: Experiment, algorithm: ArrayAlgorithm, folder: Path, *, resumed: bool
+) -> tuple[CheckpointKeeper, RunLogger]:
+    """Opens checkpoints and results, cut back to where a resumed run goes on."""
     rule = experiment.checkpoints
-    return CheckpointKeeper(folder / "checkpoints", keep_best=rule.keep_best, keep_last=rule.keep_last)
+    with writing(folder):
+        (folder / "error.txt").unlink(missing_ok=True)
+        keeper = CheckpointKeeper(folder / "checkpoints", keep_best=rule.keep_best, keep_last=rule.keep_last)
+        if resumed:  # before the rows: a kill in between leaves more rows than checkpoints, never fewer
+            keeper.rewind(algorithm.env_steps)
+        return keeper, RunLogger(folder, resume_at=algorithm.env_steps if resumed else None)
 
 
 def _score(row: Row, evaluates: bool) -> float | None:

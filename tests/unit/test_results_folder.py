@@ -248,3 +248,21 @@ def test_state_that_would_change_is_refused():
     ):
         with pytest.raises(TypeError, match=rf"^state\['a'\]\[1\]: expected JSON with string keys, got {kind}$"):
             files.dump_state({"a": [0, value]})
+
+
+def test_two_processes_never_run_in_one_folder(tmp_path):
+    code = f"""
+from pathlib import Path
+from rayground.results.folder import alone_in
+with alone_in(Path({str(tmp_path)!r})):
+    print("in", flush=True)
+    input()
+"""
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout.readline() == "in\n"
+    with pytest.raises(InputError, match="another process is running in this folder"), folder.alone_in(tmp_path):
+        pass
+    other.kill()
+    other.wait()
+    with folder.alone_in(tmp_path):
+        pass

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +55,21 @@ def _make_unique(storage: Path, stem: str) -> Path:
             number += 1
         else:
             return folder
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keeps other processes from running in the same folder meanwhile; the operating system forgets the dead.
+
+    Raises:
+        InputError: If another process runs there.
+    """
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{folder}: another process is running in this folder; wait for it, or end it") from None
+        yield
 
 
 def write_experiment_json(
