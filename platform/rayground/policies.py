@@ -16,6 +16,7 @@ from torch import nn
 
 from rayground import policy_file
 from rayground.errors import InputError, RunError
+from rayground.spaces import as_batch
 
 EXPORT_TOLERANCE = 1e-6
 
@@ -51,8 +52,14 @@ class TrainedPolicy:
         self._on_change()
 
     def compute_single_action(self, obs: Any, explore: bool = False) -> Any:
-        """The action for one observation ``[...]``: greedy, or as in training once its schedules have run out."""
-        batch = {Columns.OBS: torch.as_tensor(np.asarray(obs)[None])}
+        """The action for one observation ``[...]``: greedy, or as in training once its schedules have run out.
+
+        Raises:
+            InputError: If shape or number type is not what the policy observes.
+        """
+        array = as_batch(np.asarray(obs)[None], self._module.observation_space)
+        device = next(self._module.parameters()).device
+        batch = {Columns.OBS: torch.tensor(array, device=device)}
         with torch.inference_mode():
             if explore:
                 out = self._module.forward_exploration(batch, t=np.iinfo(np.int64).max)
@@ -89,9 +96,7 @@ class TrainedPolicy:
         difference = self._difference(policy_file.load(path, nets=[type(net)]), net)
         if not difference <= EXPORT_TOLERANCE:
             shutil.rmtree(path)
-            raise RunError(
-                f"exported outputs differ from the module's by {difference:g}; nothing was kept"
-            )
+            raise RunError(f"exported outputs differ from the module's by {difference:g}; nothing was kept")
         return path
 
     def _difference(self, exported: policy_file.Policy, net: nn.Module) -> float:

@@ -65,7 +65,7 @@ class Policy:
         Raises:
             InputError: If shape or number type is not what the policy observes.
         """
-        array = self._as_batch(obs)
+        array = spaces.as_batch(obs, self.observation_space)
         with torch.inference_mode():
             return self.model(torch.tensor(array)).argmax(dim=1).cpu().numpy()
 
@@ -110,16 +110,6 @@ class Policy:
             episode_return += float(reward)
             ended = terminated or truncated
         return episode_return
-
-    def _as_batch(self, obs: Any) -> np.ndarray:
-        array, space = np.asarray(obs), self.observation_space
-        dtype = np.dtype(space.dtype)
-        if array.shape[1:] != space.shape or array.ndim == 0:
-            expected = ", ".join(["B", *map(str, space.shape or ())])
-            raise InputError(f"observations: expected shape [{expected}], got {list(array.shape)}")
-        if not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise InputError(f"observations: expected dtype {dtype}, got {array.dtype}")
-        return array.astype(dtype, copy=False)
 
 
 def save(

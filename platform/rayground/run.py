@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 import time
@@ -29,6 +30,7 @@ from rayground.results.files import writing
 from rayground.results.folder import alone_in
 from rayground.results.loggers import RunLogger
 from rayground.results.runs import RunFiles
+from rayground.rollouts.group import EnvironmentCrash
 
 logger = logging.getLogger("rayground")
 
@@ -68,6 +70,7 @@ class Interruption:
         self.signal: int | None = None
         self._also = also
         self._is_listening = False
+        self._process = os.getpid()
 
     def __call__(self) -> bool:
         """Whether to end."""
@@ -96,9 +99,19 @@ class Interruption:
             self._is_listening = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # an environment's own, that a terminal's signal has reached too
+            _end_child(number)
+            return
         if not self._is_listening or (self.signal is not None and number == signal.SIGINT):
             raise Interrupted(number)
         self.signal = self.signal or number
+
+
+def _end_child(number: int) -> None:
+    """Ctrl-C is for the main process to see to, which needs its environments until then; SIGTERM ends a child."""
+    if number == signal.SIGTERM:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 @dataclass(frozen=True)
@@ -170,6 +183,7 @@ def execute(
         InputError: If something is wrong before training.
         RunError: If the run cannot go on; the traceback is in ``error.txt`` of its folder.
     """
+    logger.setLevel(logging.INFO)
     algorithm = experiment.config.copy(copy_frozen=False).build_algo()
     try:
         algorithm.interruption = interruption
@@ -207,12 +221,12 @@ def _loop(
         row = make_row(result, clock)
         reason = "interrupted" if interruption() else _why_done(result) or experiment.stop.reason(row)
         if reason and SCORE not in row and not interruption():
-            row |= evaluation_row(algorithm.evaluate())
+            row |= _last_evaluation(algorithm)
         log.log(row)
         reporter.update(row)
         score = _score(row, bool(experiment.config.evaluation_interval))
         is_best = score is not None and experiment.checkpoints.keep_best > 0 and (best is None or score >= best)
-        if reason or is_best or is_due(experiment.checkpoints.every, algorithm.iteration):
+        if reason or (is_best and SCORE in row) or is_due(experiment.checkpoints.every, algorithm.iteration):
             algorithm._time_total = clock.seconds
             path = keeper.path_for(algorithm.env_steps)
             algorithm.save(path)
@@ -240,6 +254,15 @@ def _score(row: Row, evaluates: bool) -> float | None:
     if evaluates:
         return row.get(SCORE)
     return row["episode_return_mean"] if row["episodes_in_window"] >= row["episode_window"] else None
+
+
+def _last_evaluation(algorithm: ArrayAlgorithm) -> Row:
+    """Evaluates at the end of a run; one that cannot be evaluated is saved all the same."""
+    try:
+        return evaluation_row(algorithm.evaluate())
+    except EnvironmentCrash as error:
+        logger.warning("the evaluation at the end could not be done: %s", error)
+        return {}
 
 
 def is_due(every: int, iteration: int) -> bool:

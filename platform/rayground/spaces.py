@@ -65,3 +65,18 @@ def _bound_from_json(values: Any, shape: tuple[int, ...], dtype: np.dtype) -> np
     numbers = [float(v) if isinstance(v, str) else v for v in (values if isinstance(values, list) else [values])]
     array = np.array(numbers, dtype)
     return array.reshape(shape) if isinstance(values, list) else np.full(shape, array[0])
+
+
+def as_batch(obs: Any, space: gym.Space) -> np.ndarray:
+    """Returns observations ``[B, ...]`` in the shape and dtype of their space.
+
+    Raises:
+        InputError: If shape or number type is not the space's.
+    """
+    array, dtype = np.asarray(obs), np.dtype(space.dtype)
+    if array.shape[1:] != space.shape or array.ndim == 0:
+        expected = ", ".join(["B", *map(str, space.shape or ())])
+        raise InputError(f"observations: expected shape [{expected}], got {list(array.shape)}")
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise InputError(f"observations: expected dtype {dtype}, got {array.dtype}")
+    return array.astype(dtype, copy=False)

@@ -11,12 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import ray
+import torch
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rayground
-from custom_models.q_module import plain_mlp
+from callbacks import ReturnThreshold
+from custom_models.q_module import plain_mlp, q_module
 from rayground import DQNConfig, Experiment, SlottedReplay, Stop
+from rayground.errors import InputError
 from rayground.policy_file import load as load_policy
 
 
@@ -132,7 +135,7 @@ def test_every_logged_metric_is_explained(tmp_path: Path) -> None:
     run = made.train(seed=1, storage=tmp_path)
     explained = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     for name in run.frame.columns:
-        if not name.startswith(("rllib/", "custom/", "evaluation/custom/")):
+        if not name.startswith(("rllib/", "custom/", "evaluation/custom/", "evaluation/steps_seen")):
             short = name.replace("episode_return_max", "_max").replace("episode_return_min", "_min")
             assert f"`{name}`" in explained or f"`{short.split('/')[-1]}`" in explained, name
 
@@ -169,5 +172,64 @@ with torch.inference_mode():
 assert (policy.compute_actions(obs) == [policy.compute_single_action(o) for o in obs]).all()
 """
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=60)
-    expected = run.policy.model.compute_q_values({"obs": __import__("torch").from_numpy(observations)})["qf_preds"]
+    expected = run.policy.model.compute_q_values({"obs": torch.from_numpy(observations)})["qf_preds"]
     np.testing.assert_allclose(np.load(tmp_path / "q.npy"), expected.detach().numpy(), atol=1e-6)
+
+
+def test_what_a_callback_logs_in_an_evaluation_is_in_that_evaluation(tmp_path: Path) -> None:
+    run = experiment(tmp_path, env_steps=400).train(seed=1, storage=tmp_path)
+    seen = run.frame["evaluation/steps_seen"].dropna().tolist()
+    assert seen == [30.0, 30.0], "three episodes of ten steps each time, none beyond them"
+
+
+def test_a_threshold_says_in_the_log_what_it_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = experiment(tmp_path, env_steps=400)
+    made.config.callbacks([ReturnThreshold(5.0, change={"lr": 1e-5})])
+    made.config.reporting(metrics_num_episodes_for_smoothing=5)
+    run = made.train(seed=1, storage=tmp_path)
+    said = capsys.readouterr().out
+    assert "episode_return_mean 10.0 >= 5 at env step 100: changing lr to 1e-05" in said
+    assert run.frame["learner/lr"].iloc[-1] == 1e-5
+
+
+def test_a_run_that_cannot_be_evaluated_at_its_end_is_saved_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = experiment(tmp_path, length=1_000_000)
+    made.config.evaluation(evaluation_interval=0, evaluation_sample_timeout_s=0.2)
+    run = made.train(seed=1, storage=tmp_path)
+    assert run.frame["env_steps"].tolist() == [100, 200, 300]
+    assert run.files.last_checkpoint is not None
+    assert "the evaluation at the end could not be done" in capsys.readouterr().out
+
+
+class Bare(torch.nn.Module):
+    """A net as the README shows one: it takes what comes."""
+
+    def __init__(self, observation_space: gym.Space, action_space: gym.Space) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 2)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.layer(obs)
+
+
+def test_a_policy_with_a_net_of_ones_own_takes_lists_and_refuses_shapes(tmp_path: Path) -> None:
+    made = experiment(tmp_path, env_steps=100)
+    made.config.rl_module(rl_module_spec=q_module(Bare))
+    policy = made.train(seed=1, storage=tmp_path).policy
+    assert policy.compute_single_action([0.5]) in (0, 1)
+    with pytest.raises(InputError, match=r"observations: expected shape \[B, 1\], got \[1, 2\]"):
+        policy.compute_single_action([0.5, 0.5])
+
+
+def test_rllibs_other_names_for_saving_are_complete_too(tmp_path: Path) -> None:
+    config = experiment(tmp_path).config.copy(copy_frozen=False)
+    algorithm = config.debugging(seed=1).build_algo()
+    algorithm.train()
+    path = algorithm.save_to_path(tmp_path / "here")
+    stored = len(algorithm.replay)
+    algorithm.train()
+    algorithm.restore_from_path(path)
+    assert len(algorithm.replay) == stored > 0
+    algorithm.stop()

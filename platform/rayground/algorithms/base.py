@@ -22,6 +22,7 @@ from ray.rllib.utils.metrics import (
     TIMERS,
     TRAINING_ITERATION_TIMER,
 )
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rayground import checks, quiet
 from rayground.algorithms import state
@@ -83,7 +84,7 @@ class ArrayAlgorithm(Algorithm):
             if cause or isinstance(error, ValueError):
                 raise InputError(cause or str(error)) from error
             raise
-        self.runners = RunnerGroup(self.env_runner_group, self.config)
+        self.runners = RunnerGroup(self.env_runner_group, self.config, lambda: self.interruption())
         self.learner = self.learner_group._learner
         self.own_config = self.config
         checks.check_module(self.learner.policy_module, self.observation_space, self.action_space)
@@ -179,13 +180,17 @@ class ArrayAlgorithm(Algorithm):
                 interruption=self.interruption,
             )
         if isinstance(records, RunnerFailure):
-            raise EnvironmentCrash(records)
+            if not self.interruption():
+                raise EnvironmentCrash(records)
+            records = []
         if len(records) < self.config.evaluation_duration:
             records = []  # interrupted: the first episodes to end are the short ones, and would say something wrong
         window = EpisodeWindow(len(records))
         window.extend(records)
         headline = {key: value for key, value in window.headline().items() if key.startswith(("episode_", "custom/"))}
-        results = {ENV_RUNNER_RESULTS: headline | {"num_episodes": len(records)}}
+        logged = MetricsLogger(root=True)  # by callbacks, with RLlib's own logger
+        logged.aggregate([self.evaluation_runner.get_metrics()])
+        results = {ENV_RUNNER_RESULTS: logged.compile() | headline | {"num_episodes": len(records)}}
         make_callback(
             "on_evaluate_end",
             self.callbacks,
@@ -264,6 +269,14 @@ class ArrayAlgorithm(Algorithm):
             with suppress(OSError):  # RLlib has made it, empty
                 folder.rmdir()
             raise
+
+    def save_to_path(self, path: str | Path | None = None, **_: Any) -> str:
+        """RLlib's other name for :meth:`save`; returns the folder. RLlib's own format would leave out the replay."""
+        return self.save(path).checkpoint.path
+
+    def restore_from_path(self, path: str | Path, **_: Any) -> None:
+        """RLlib's other name for :meth:`restore`."""
+        self.restore(path)
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Writes everything that a run needs to go on; called by :meth:`save`."""

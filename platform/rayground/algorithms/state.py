@@ -102,7 +102,7 @@ def read_config(folder: Path) -> tuple[ArrayConfig, gym.Space, gym.Space]:
     Raises:
         CheckpointError: If a class in it cannot be imported; the class is named.
     """
-    return checkpoints.load_pickle(checkpoints.load_checkpoint(folder).blob(CONFIG), folder)
+    return checkpoints.load_pickle(checkpoints.load_checkpoint(folder, groups=()).blob(CONFIG), folder)
 
 
 def read_module(folder: Path) -> RLModule:
@@ -112,7 +112,7 @@ def read_module(folder: Path) -> RLModule:
         CheckpointError: If the folder holds no whole checkpoint, or its weights do not fit its module.
     """
     config, observation_space, action_space = read_config(folder)
-    arrays = checkpoints.load_checkpoint(folder).arrays("module")
+    arrays = checkpoints.load_checkpoint(folder, groups=["module"]).arrays("module")
     spec = config.get_rl_module_spec(spaces={DEFAULT_MODULE_ID: (observation_space, action_space)}, inference_only=True)
     module = spec.build()
     own = module.state_dict()

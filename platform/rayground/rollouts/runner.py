@@ -167,11 +167,9 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             valid_N = ~self._done
             actions_N = self._act_greedily()
             self._step(actions_N, valid_N)
-            ended = np.flatnonzero(self._done & valid_N)
-            for env_index, record in zip(ended, self._finished(valid_N), strict=True):
-                if left_N[env_index] > 0:
-                    left_N[env_index] -= 1
-                    yield record
+            wanted_N = valid_N & (left_N > 0)  # those beyond their share are played on, but nobody hears of them
+            left_N -= self._done & wanted_N
+            yield from self._finished(wanted_N)
         self._obs = None
 
     def _act(self, env_steps: int) -> tuple[np.ndarray, dict[str, torch.Tensor]]:
