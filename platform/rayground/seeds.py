@@ -13,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
 
 from rayground import quiet
 from rayground.budget import free_memory
 from rayground.errors import InputError, RunError, one_line
 from rayground.experiment import Experiment
-from rayground.launch import Origin, fit_to_cores, ready, record_run, reporting
+from rayground.launch import Origin, bundles, fit_to_cores, ready, record_run, reporting
 from rayground.preflight import preflight
 from rayground.progress import SeedsProgress
 from rayground.results.files import read_rows
@@ -52,7 +53,8 @@ def train_seeds(
     with interruption.on_signals():
         group = _Group(create_run_folder(storage, experiment.name), seeds)
         try:
-            experiments = {seed: fit_to_cores(ready(experiment, seed)) for seed in seeds}
+            fitted = fit_to_cores(ready(experiment, seeds[0]), main=experiment.config.num_cpus_for_main_process)
+            experiments = {seed: ready(fitted, seed) for seed in seeds}
             write_experiment_json(group.folder, experiment=experiment.name, seed=None, **vars(origin))
             for seed in seeds:
                 group.of(seed).mkdir()
@@ -189,13 +191,12 @@ def _run_trials(experiments: dict[int, Experiment], group: _Group, at_once: int 
     for name in ("ray.tune.tune", "ray.tune.analysis.experiment_analysis"):  # where Tune's own results are
         logging.getLogger(name).setLevel(logging.ERROR)
     config = next(iter(experiments.values())).config
-    bundles = [{"CPU": config.num_cpus_for_main_process}]
-    bundles += [{"CPU": config.num_cpus_per_env_runner}] * config.num_env_runners
+    resources = tune.PlacementGroupFactory(bundles(config, ray.cluster_resources().get("CPU", 0)))
     trial = partial(_trial, experiments=experiments, group=group)
     scratch = tempfile.mkdtemp(prefix="rayground-tune-")
     try:
         tune.Tuner(
-            tune.with_resources(trial, tune.PlacementGroupFactory(bundles)),
+            tune.with_resources(trial, resources),
             param_space={"seed": tune.grid_search(list(experiments))},
             tune_config=tune.TuneConfig(max_concurrent_trials=at_once),
             run_config=tune.RunConfig(name="seeds", storage_path=scratch, verbose=0, callbacks=[watch], stop=watch),

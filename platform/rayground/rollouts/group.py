@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import ray
@@ -20,6 +21,7 @@ from rayground.rollouts.runner import ArrayEnvRunner, Weights
 logger = logging.getLogger("rayground")
 
 STOP_WITHIN_S = 3.0
+MAKE_WITHIN_S = 30.0
 RETRY_S = 0.1
 
 
@@ -38,8 +40,11 @@ class EnvironmentCrash(RunError):
 class RunnerGroup:
     """The local runner, or the remote ones: whichever hold environments."""
 
-    def __init__(self, group: EnvRunnerGroup, config: AlgorithmConfig) -> None:
-        self._group, self._config = group, config
+    def __init__(
+        self, group: EnvRunnerGroup, config: AlgorithmConfig, interruption: Callable[[], bool] = lambda: False
+    ) -> None:
+        """After an ``interruption``, what fails is left out: the signal may have reached environments too."""
+        self._group, self._config, self._interruption = group, config, interruption
         self._weights: Any = None
         self._stale: set[int] = set()
         self._down_since: dict[int, float] = {}
@@ -80,20 +85,20 @@ class RunnerGroup:
         """
         call: dict[str, Any] = {"num_steps": num_steps, "env_steps": env_steps, "reset": reset}
         if self.local is not None:
-            return [_checked(self.local.sample_arrays(**call))]
+            return self._good([self.local.sample_arrays(**call)])
         futures = {
             index: actor.sample_arrays.remote(weights=self._weights if index in self._stale else None, **call)
             for index, actor in sorted(self._actors().items())
         }
-        rollouts = []
+        results = []
         for index, future in futures.items():
             result = self._result(index, future)
             if result is not None:
                 self._stale.discard(index)
-                rollouts.append(_checked(result))
-        if not rollouts:
+                results.append(result)
+        if not results:
             time.sleep(RETRY_S)
-        return rollouts
+        return self._good(results)
 
     def get_episodes(self) -> list[bytes | None]:
         """Every runner's environments in the middle of their episodes; see :meth:`ArrayEnvRunner.get_episodes`."""
@@ -125,6 +130,12 @@ class RunnerGroup:
     def _actors(self) -> dict[int, Any]:
         return self._group._worker_manager.actors()
 
+    def _good(self, results: list[Rollout | RunnerFailure]) -> list[Rollout]:
+        for result in results:
+            if isinstance(result, RunnerFailure) and not self._interruption():
+                raise EnvironmentCrash(result)
+        return [result for result in results if isinstance(result, Rollout)]
+
     def stop(self) -> None:
         """Closes the environments of remote runners; one that does not answer soon is ended all the same.
 
@@ -141,19 +152,23 @@ class RunnerGroup:
         """What a call gave; None from a runner that is down."""
         try:
             result = ray.get(future, timeout=self._config.sample_timeout_s)
-        except GetTimeoutError:
+        except (GetTimeoutError, RayActorError) as error:
+            if not self._interruption():
+                self._failed(index, error)
+            return None
+        self._down_since.pop(index, None)
+        return result
+
+    def _failed(self, index: int, error: GetTimeoutError | RayActorError) -> None:
+        if isinstance(error, GetTimeoutError):
             raise RunError(
                 f"runner {index} did not answer within {self._config.sample_timeout_s:g} s; "
                 "raise sample_timeout_s if its environments are that slow"
             ) from None
-        except RayActorError as error:
-            if isinstance(error, ActorUnavailableError) and index in self._down_since:
-                self._check_wait(index)
-            else:
-                self._died(index)
-            return None
-        self._down_since.pop(index, None)
-        return result
+        if isinstance(error, ActorUnavailableError) and index in self._down_since:
+            self._check_wait(index)
+        else:
+            self._died(index)
 
     def _died(self, index: int) -> None:
         """Takes a runner for down from here on; Ray is making it anew."""
@@ -180,8 +195,12 @@ def why_runners_fail(config: AlgorithmConfig) -> str | None:
 
     RLlib only logs that a runner could not be built, and goes on without it.
     """
+    making = ray.remote(num_cpus=0)(_make_and_close).remote(config)
     try:
-        ray.get(ray.remote(num_cpus=0)(_make_and_close).remote(config))
+        ray.get(making, timeout=MAKE_WITHIN_S)
+    except GetTimeoutError:
+        ray.cancel(making, force=True)
+        return f"a runner's process did not make {env_name(config)} within {MAKE_WITHIN_S:g} s; look what it waits for"
     except Exception as error:
         last = [line for line in str(error).splitlines() if line.strip()][-1].strip().rstrip("),")
         return f"a runner's process cannot make {env_name(config)}: {last}; what it needs must be installed there"
@@ -190,9 +209,3 @@ def why_runners_fail(config: AlgorithmConfig) -> str | None:
 
 def _make_and_close(config: AlgorithmConfig) -> None:
     make_single_env(config).close()
-
-
-def _checked(result: Rollout | RunnerFailure) -> Rollout:
-    if isinstance(result, RunnerFailure):
-        raise EnvironmentCrash(result)
-    return result

@@ -1,0 +1,117 @@
+"""What runs take of Ray's cores and resources, and how they are recorded as asked for."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import tiny_dqn
+from conftest import RunHere
+from hypothesis import given
+from hypothesis import strategies as st
+from snapshots import only_run
+
+from rayground.errors import InputError
+from rayground.experiment import Experiment
+from rayground.launch import bundles, cores_per_runner, fit_to_cores
+from rayground.results.runs import RunFiles
+from rayground.rollouts import group
+
+
+def experiment_with(**env_runners: Any) -> Experiment:
+    config = tiny_dqn.config.copy(copy_frozen=False).env_runners(**env_runners)
+    return Experiment(name="tiny_dqn", config=config, stop=tiny_dqn.experiment.stop)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "runners", "main", "cores", "expected"),
+    [
+        (1, 2, 0, 2, 1),
+        (1, 3, 0, 2, 0.666),
+        (1, 2, 1, 2, 0.5),
+        (1, 2, 1, 3, 1),
+        (0.25, 2, 1, 2, 0.25),
+        (1, 2, 1, 1, 0.333),
+        (1, 3, 4, 2, 0.5),
+        (0, 5, 1, 1, 0),
+    ],
+)
+def test_cores_per_runner(wanted: float, runners: int, main: float, cores: float, expected: float) -> None:
+    assert cores_per_runner(wanted, runners, main, cores) == expected
+
+
+@given(st.floats(0.001, 8), st.integers(1, 40), st.integers(1, 8), st.integers(1, 16))
+def test_a_trial_always_fits(wanted: float, runners: int, main: int, cores: int) -> None:
+    config = experiment_with(num_env_runners=runners).config
+    config.num_cpus_for_main_process = main
+    config.num_cpus_per_env_runner = cores_per_runner(wanted, runners, main, cores)
+    first, *others = bundles(config, cores)
+    assert 0 < first["CPU"] <= main
+    assert len(others) == runners
+    assert all(0 < other["CPU"] <= wanted for other in others)
+    assert sum(bundle["CPU"] for bundle in (first, *others)) <= cores + 1e-9
+
+
+def test_no_cores_at_all() -> None:
+    with pytest.raises(InputError, match="share 0 cores, got 2"):
+        cores_per_runner(1, 2, 0, 0)
+    with pytest.raises(InputError, match="num_cpus_for_main_process: expected cores for 1, got 0"):
+        bundles(experiment_with().config, 0)
+
+
+def test_custom_resources_are_in_the_bundles() -> None:
+    config = experiment_with(num_env_runners=2, custom_resources_per_env_runner={"robot": 1}).config
+    assert bundles(config, 8) == [{"CPU": 1}, {"CPU": 1, "robot": 1}, {"CPU": 1, "robot": 1}]
+
+
+def test_a_resource_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8.0, "robots": 1.0})
+    missing = experiment_with(num_env_runners=2, custom_resources_per_env_runner={"robot": 1})
+    with pytest.raises(InputError, match="2 runners need 2 of 'robot', got 0 in all of Ray; did you mean 'robots'"):
+        fit_to_cores(missing)
+    scarce = experiment_with(num_env_runners=2, custom_resources_per_env_runner={"robots": 1})
+    with pytest.raises(InputError, match="need 2 of 'robots', got 1"):
+        fit_to_cores(scarce)
+    enough = experiment_with(num_env_runners=1, custom_resources_per_env_runner={"robots": 1})
+    assert fit_to_cores(enough) is enough
+
+
+def test_shared_cores_are_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
+    with caplog.at_level(logging.WARNING, "rayground"):
+        fitted = fit_to_cores(experiment_with(num_env_runners=2), main=1)
+        fit_to_cores(experiment_with(num_env_runners=1, num_cpus_per_env_runner=4))
+    assert fitted.config.num_cpus_per_env_runner == 0.5
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first.startswith("2 env runners share 1 core: ")
+    assert second == "each env runner gets 2 cores instead of 4: Ray has 2"
+
+
+@pytest.mark.usefixtures("one_ray")
+class TestWithRay:
+    def test_seeds_with_as_many_runners_as_cores(self, run_here: RunHere, tmp_path: Path) -> None:
+        words = ("--num-seeds", 2, "--num-env-runners", 2, "--stop-timesteps", 100, "--storage-path", tmp_path)
+        done = run_here(*words)
+        assert done.code == 0, done.stderr
+        files = RunFiles(only_run(tmp_path))
+        assert [path.name for path in files.seed_folders] == ["seed_0", "seed_1"]
+        assert all(RunFiles(path).rows[-1]["env_steps"] >= 100 for path in files.seed_folders)
+
+    def test_a_missing_resource_leaves_no_folder(self, run_here: RunHere, tmp_path: Path) -> None:
+        experiment = experiment_with(num_env_runners=1, custom_resources_per_env_runner={"robot": 1})
+        for more in ((), ("--num-seeds", 2)):
+            done = run_here("--storage-path", tmp_path / "runs", *more, experiment=experiment)
+            assert done.code == 2
+            assert "need 1 of 'robot', got 0" in done.stderr
+            assert not list(tmp_path.glob("runs/*"))
+
+    def test_an_environment_that_takes_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(group, "MAKE_WITHIN_S", 0.5)
+        monkeypatch.setattr(group, "_make_and_close", lambda config: time.sleep(3_600))
+        cause = group.why_runners_fail(tiny_dqn.config)
+        assert cause is not None
+        assert cause.startswith("a runner's process did not make CartPole-v1 within 0.5 s")
