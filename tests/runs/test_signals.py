@@ -218,9 +218,17 @@ def processes_of(home: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_command_without_ray(slow: Command, number: int) -> None:
-    process = slow.start("slow")
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (signal.SIGINT, ("--set", "gym_env_vectorize_mode=async", "--num-envs-per-env-runner", 2)),
+        (signal.SIGTERM, ()),
+    ],
+    ids=["environments of their own", "none"],
+)
+def test_a_command_without_ray(slow: Command, number: int, words: tuple[object, ...]) -> None:
+    """The environments that are processes get the signal too."""
+    process = slow.start("slow", *words)
     wait_for(process, lambda: list(slow.results.glob("*/result.json")))
     done = ended(process, slow.home, number, group=True)
     assert (done.code, done.stderr) == (128 + number, "")
