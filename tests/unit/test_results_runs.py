@@ -103,6 +103,9 @@ def test_seeds(tmp_path):
         CheckpointError, match=f"^{group}: holds several seeds, give the folder of one: seed_2, seed_10"
     ):
         resolve_checkpoint(group)
+    for name in ("last_checkpoint", "best_checkpoint"):
+        with pytest.raises(CheckpointError, match=f"^{group}: holds several seeds, .*: seed_2, seed_10"):
+            getattr(files, name)
     assert resolve_checkpoint(group / "seed_10") == step(group / "seed_10", 200)
     for seed, env_steps in ((1, 300), (11, 100)):  # equal scores: the one that trained longer
         make_run(group / f"seed_{seed}", {env_steps: 8.0})

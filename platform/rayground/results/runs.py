@@ -97,13 +97,26 @@ class RunFiles:
 
     @property
     def last_checkpoint(self) -> Path | None:
-        """The whole checkpoint with the most env steps."""
-        return _pick(self._kept, "last")
+        """The whole checkpoint with the most env steps.
+
+        Raises:
+            CheckpointError: If this is the folder of several seeds.
+        """
+        return self._preferred("last")
 
     @property
     def best_checkpoint(self) -> Path | None:
-        """The whole checkpoint with the highest recorded score; the last one where none has a score."""
-        return _pick(self._kept, "best")
+        """The whole checkpoint with the highest recorded score; the last one where none has a score.
+
+        Raises:
+            CheckpointError: If this is the folder of several seeds.
+        """
+        return self._preferred("best")
+
+    def _preferred(self, prefer: Preference) -> Path | None:
+        if self.seed_folders:
+            raise _several(self.folder, self.seed_folders)
+        return _pick(self._kept, prefer)
 
     @property
     def _kept(self) -> list[KeptCheckpoint]:
@@ -187,10 +200,14 @@ def _chosen(run: Path, prefer: Preference) -> Path | None:
     """Returns the run's preferred checkpoint; the best of several seeds is the best over all of them."""
     seeds = RunFiles(run).seed_folders
     if seeds and prefer == "last":
-        names = ", ".join(seed.name for seed in seeds)
-        raise CheckpointError(f"{run}: holds several seeds, give the folder of one: {names}")
+        raise _several(run, seeds)
     kept = [one for folder in seeds or [run] for one in kept_checkpoints(folder / "checkpoints")]
     return _pick(kept, prefer)
+
+
+def _several(run: Path, seeds: list[Path]) -> CheckpointError:
+    names = ", ".join(seed.name for seed in seeds)
+    return CheckpointError(f"{run}: holds several seeds, give the folder of one: {names}")
 
 
 def _why_not(run: Path) -> str:
