@@ -8,7 +8,9 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import tyro
@@ -38,10 +40,29 @@ def experiment_command(experiment: Experiment, argv: Sequence[str]) -> int:
         The exit code: 0 done, 1 the run failed, 2 wrong input, 128 + n ended by signal n.
     """
     main = sys.modules["__main__"]
-    module = main.__spec__.name if main.__spec__ is not None else Path(main.__file__ or experiment.name).stem
+    file = getattr(main, "__file__", None)
+    module = module_name(main, experiment.name)
     description = experiment.description or inspect.getdoc(main) or experiment.name
     flags: Flags = parse(argv, f"python -m {module}", description)
-    return guarded(lambda: _experiment(experiment, flags, module))
+    origin = Origin(module=module, flags=asdict(flags), code=Path(file).resolve().parent if file else None)
+    return guarded(lambda: _experiment(experiment, flags, origin))
+
+
+def module_name(main: ModuleType, otherwise: str) -> str:
+    """The name that ``python -m`` takes for a module, also for one that was started as a script.
+
+    Args:
+        main: The module.
+        otherwise: The name of one that has no file.
+    """
+    if main.__spec__ is not None:
+        return main.__spec__.name
+    file = getattr(main, "__file__", None)
+    if file is None:
+        return otherwise
+    path = Path(file).resolve()
+    packages = takewhile(lambda folder: (folder / "__init__.py").exists(), path.parents)
+    return ".".join([*reversed([package.name for package in packages]), path.stem])
 
 
 def guarded(command: Callable[[], int]) -> int:
@@ -79,8 +100,8 @@ def _answered(command: Callable[[], int]) -> int:
         return 1
 
 
-def _experiment(experiment: Experiment, flags: Flags, module: str) -> int:
-    origin = Origin(module=module, flags=asdict(flags))
+def _experiment(experiment: Experiment, flags: Flags, origin: Origin) -> int:
+    module = origin.module
     storage = flags.storage_path or DEFAULT_STORAGE
     if flags.resume is not None:
         return _resume(experiment, flags, origin)

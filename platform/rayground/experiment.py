@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
-from rayground.errors import InputError
+from rayground.errors import InputError, closest
 from rayground.results.folder import DEFAULT_STORAGE
 from rayground.stop import Stop
 
@@ -73,8 +73,17 @@ class Experiment:
 
         Returns:
             The run: ``run.policy``, ``run.frame``, ``run.folder``.
+
+        Raises:
+            InputError: If something is wrong before training, such as a rule that :class:`Stop` does not have.
+            RunError: If the run had to end.
         """
         from rayground.launch import train_here
 
+        known = [rule.name for rule in fields(Stop)]
+        for name in stop.keys() - set(known):
+            raise InputError(
+                f"train: expected seed, storage or one of {', '.join(known)}, got {name!r}{closest(name, known)}"
+            )
         experiment = replace(self, stop=replace(self.stop, **stop)) if stop else self
         return train_here(experiment, seed=seed, storage=storage)

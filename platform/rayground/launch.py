@@ -44,11 +44,13 @@ class Origin:
         module: The experiment's module, for the command that resumes.
         command: The command line.
         flags: All flags.
+        code: A folder inside the git repository of the experiment; the working directory if None.
     """
 
     module: str = ""
     command: list[str] = field(default_factory=lambda: list(sys.argv))
     flags: dict[str, Any] = field(default_factory=dict)
+    code: Path | None = None
 
 
 def train_here(
@@ -108,9 +110,13 @@ def resume_here(
         experiment = fit_to_cores(experiment)
 
         def record() -> None:
-            env_steps = env_steps_of(checkpoint)
             record_resume(
-                folder, command=origin.command, changed=changed, from_checkpoint=checkpoint, env_steps=env_steps
+                folder,
+                command=origin.command,
+                changed=changed,
+                from_checkpoint=checkpoint,
+                env_steps=env_steps_of(checkpoint),
+                code=origin.code,
             )
             write_params(folder, settings_of(experiment, settings_tree(experiment.config)))
 

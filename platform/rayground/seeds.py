@@ -23,7 +23,7 @@ from rayground.experiment import Experiment
 from rayground.launch import Origin, bundles, fit_to_cores, ready, record_run, reporting
 from rayground.preflight import preflight
 from rayground.progress import SeedsProgress
-from rayground.results.files import read_rows
+from rayground.results.files import read_last_row
 from rayground.results.folder import DEFAULT_STORAGE, create_run_folder, write_experiment_json
 from rayground.run import Interrupted, Interruption, Run, execute
 
@@ -160,8 +160,8 @@ class _Watch(tune.Callback, tune.Stopper):
     def show(self) -> None:
         """Shows the latest results."""
         self._shown_at = time.monotonic()
-        rows = {seed: read_rows(self._group.of(seed) / "result.json") for seed in self._group.seeds}
-        self._progress.update({seed: of_seed[-1] for seed, of_seed in rows.items() if of_seed})
+        rows = {seed: read_last_row(self._group.of(seed) / "result.json") for seed in self._group.seeds}
+        self._progress.update({seed: row for seed, row in rows.items() if row is not None})
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Takes what a trial returned."""

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +14,7 @@ from typing import Any
 import pytest
 import ray
 import tiny_dqn
-from conftest import RunHere
+from conftest import Command, RunHere
 from hypothesis import given
 from hypothesis import strategies as st
 from snapshots import only_run
@@ -89,6 +93,39 @@ def test_shared_cores_are_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: pyt
     first, second = (record.getMessage() for record in caplog.records)
     assert first.startswith("2 env runners share 1 core: ")
     assert second == "each env runner gets 2 cores instead of 4: Ray has 2"
+
+
+def test_a_stop_rule_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="got 'evn_steps'; did you mean 'env_steps'"):
+        tiny_dqn.experiment.train(evn_steps=5, storage=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_script_is_resumed_as_its_module(command: Command) -> None:
+    package = command.home / "code" / "tried"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    shutil.copy(tiny_dqn.__file__, package / "small.py")
+    git = ("git", "-C", str(command.home / "code"), "-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "a"], check=True)
+    script = [sys.executable, str(package / "small.py"), "--stop-timesteps"]
+    env = os.environ | {"HOME": str(command.home)}
+    done = subprocess.run([*script, "100"], cwd=command.home, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    run = only_run(command.results)
+    assert f"python -m tried.small --resume {run}".replace(str(command.home), "~") in done.stdout
+    resumed = command("tried.small", "--resume", "latest", "--stop-timesteps", 200, cwd=package.parent)
+    assert resumed.code == 0, resumed.stderr
+    again = subprocess.run(
+        [*script, "300", "--resume", "latest"], cwd=command.home, env=env, capture_output=True, text=True, timeout=120
+    )
+    assert again.returncode == 0, again.stderr
+    recorded = RunFiles(run).experiment
+    assert recorded["module"] == "tried.small"
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    assert [entry["git_commit"] for entry in (recorded, *recorded["resumes"])] == [commit] * 3
+    assert "+++ b/tried/small.py" in recorded["git_diff"]
 
 
 @pytest.mark.usefixtures("one_ray")

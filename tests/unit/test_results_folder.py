@@ -142,8 +142,13 @@ def test_a_long_diff_is_cut_and_says_so(tmp_path, monkeypatch):
     assert 990 < len(kept.encode()) <= 1000
 
 
-def test_resumes_are_appended(tmp_path):
+def test_resumes_are_appended(tmp_path, tmp_path_factory):
     describe(tmp_path)
+    code = tmp_path_factory.mktemp("code")
+    git(code, "init", "-q")
+    git(code, "commit", "-q", "--allow-empty", "-m", "a")
+    commit = git(code, "rev-parse", "HEAD").strip()
+    (code / "a.py").write_text("a\n")
     for steps in (100, 200):
         folder.record_resume(
             tmp_path,
@@ -151,12 +156,18 @@ def test_resumes_are_appended(tmp_path):
             changed={"lr": np.float32(0.5)},
             from_checkpoint=tmp_path / "checkpoints" / f"step_{steps:09d}",
             env_steps=steps,
+            code=code,
         )
     content = json.loads((tmp_path / "experiment.json").read_text())
     assert content["seed"] == 3
     assert [resume["env_steps"] for resume in content["resumes"]] == [100, 200]
     first = content["resumes"][0]
     assert datetime.datetime.fromisoformat(first.pop("time")).tzinfo is datetime.UTC
+    assert first.pop("versions") == provenance.versions()
+    assert (first.pop("git_commit"), first.pop("git_diff")) == (
+        commit,
+        "--- /dev/null\n+++ b/a.py\n@@ -0,0 +1,1 @@\n+a\n",
+    )
     assert first == {
         "command": ["r.py"],
         "changed": {"lr": 0.5},
@@ -248,6 +259,21 @@ def test_state_that_would_change_is_refused():
     ):
         with pytest.raises(TypeError, match=rf"^state\['a'\]\[1\]: expected JSON with string keys, got {kind}$"):
             files.dump_state({"a": [0, value]})
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.dictionaries(st.sampled_from("ab"), st.text(max_size=30)), max_size=4),
+    st.sampled_from(['{"torn', "", "[]", '{"whole": 1}']),
+    st.integers(1, 40),
+)
+def test_the_last_row_is_the_last_of_all_rows(tmp_path_factory, rows, torn, block):
+    path = tmp_path_factory.mktemp("rows") / "result.json"
+    assert files.read_last_row(path) is None
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + torn)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "_TAIL_BYTES", block)
+        assert files.read_last_row(path) == (files.read_rows(path) or [None])[-1]
 
 
 def test_two_processes_never_run_in_one_folder(tmp_path):

@@ -20,6 +20,7 @@ from rayground.budget import human_bytes
 from rayground.errors import InputError, RunError
 
 _LARGEST_ARRAY_SHOWN = 64
+_TAIL_BYTES = 8192
 _FLOAT_KEY = "$float"
 """Strict JSON has no NaN and no infinity: a state holds them as objects with this key."""
 
@@ -107,15 +108,35 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     lines = path.read_bytes().splitlines() if path.exists() else []
     rows = []
     for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if isinstance(row, dict):
+        row = _row(line)
+        if row is not None:
             rows.append(row)
         elif number < len(lines):
             raise InputError(f"{absolute(path)}: line {number} is damaged: expected one JSON object a line")
     return rows
+
+
+def read_last_row(path: Path) -> dict[str, Any] | None:
+    """Reads the last of the rows that :func:`read_rows` reads, from the file's end; None if there is none."""
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        start, tail = file.seek(0, os.SEEK_END), b""
+        while start > 0 and tail.count(b"\n") < 3:  # the last line may be torn: the one before it must be whole
+            size = min(_TAIL_BYTES, start)
+            start -= size
+            file.seek(start)
+            tail = file.read(size) + tail
+    rows = map(_row, reversed(tail.splitlines()[-2:]))
+    return next((row for row in rows if row is not None), None)
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def dump_state(state: Mapping[str, Any]) -> str:

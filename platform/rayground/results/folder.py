@@ -118,7 +118,13 @@ def write_experiment_json(
 
 
 def record_resume(
-    folder: Path, *, command: list[str], changed: dict[str, Any], from_checkpoint: str | Path, env_steps: int
+    folder: Path,
+    *,
+    command: list[str],
+    changed: dict[str, Any],
+    from_checkpoint: str | Path,
+    env_steps: int,
+    code: Path | None = None,
 ) -> None:
     """Appends a resume to ``experiment.json``.
 
@@ -128,6 +134,7 @@ def record_resume(
         changed: Settings that differ from the run's own, by name.
         from_checkpoint: Where it goes on from; stored relative to the run folder, which may move.
         env_steps: Env steps of that checkpoint.
+        code: A folder inside the git repository of the experiment; the working directory if None.
 
     Raises:
         InputError: If the folder has no readable ``experiment.json``.
@@ -141,6 +148,8 @@ def record_resume(
         "changed": readable(changed),
         "from_checkpoint": os.path.relpath(absolute(from_checkpoint), absolute(folder)),
         "env_steps": env_steps,
+        "versions": versions(),
+        **git_state(code or Path.cwd()),
     }
     with writing(folder):
         write_json(path, {**content, "resumes": [*content["resumes"], resume]})
