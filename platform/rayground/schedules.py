@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,6 +12,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from rayground.errors import InputError
+
+FAR = 10**9
+"""The env step at which a schedule counts as having reached its end."""
 
 
 @runtime_checkable
@@ -28,6 +32,10 @@ class Constant:
 
     value: float
 
+    def __post_init__(self) -> None:
+        """Raises InputError if ``value`` is no finite number."""
+        _check_numbers(self)
+
     def __call__(self, env_steps: int) -> float:
         """Returns the value."""
         return self.value
@@ -38,6 +46,17 @@ class Piecewise:
     """Linear between ``(env_steps, value)`` points, constant outside of them."""
 
     points: tuple[tuple[int, float], ...]
+
+    def __post_init__(self) -> None:
+        """Checks the points.
+
+        Raises:
+            InputError: If there are none, they do not ascend, or one of them is no pair of finite numbers.
+        """
+        pairs = [tuple(point) for point in self.points]
+        are_numbers = all(len(pair) == 2 and all(map(_is_finite, pair)) for pair in pairs)
+        if not (pairs and are_numbers and all(a[0] < b[0] for a, b in pairwise(pairs))):
+            raise InputError(f"Piecewise: expected (env_steps, value) points that ascend, got {self.points!r}")
 
     def __call__(self, env_steps: int) -> float:
         """Returns the value at ``env_steps``."""
@@ -53,6 +72,10 @@ class Step:
     factor: float
     every: int
 
+    def __post_init__(self) -> None:
+        """Raises InputError if a field is no finite number, ``factor`` is negative or ``every`` not above 0."""
+        _check_numbers(self, above_0=("every",), from_0=("factor",))
+
     def __call__(self, env_steps: int) -> float:
         """Returns the value at ``env_steps``."""
         return self.initial * self.factor ** (env_steps // self.every)
@@ -67,6 +90,10 @@ class Exponential:
     every: int
     final: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Raises InputError if a field is no finite number, ``factor`` is negative or ``every`` not above 0."""
+        _check_numbers(self, above_0=("every",), from_0=("factor",))
+
     def __call__(self, env_steps: int) -> float:
         """Returns the value at ``env_steps``."""
         return max(self.final, self.initial * self.factor ** (env_steps / self.every))
@@ -80,6 +107,10 @@ class Cosine:
     over: int
     final: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Raises InputError if a field is no finite number, or ``over`` is not above 0."""
+        _check_numbers(self, above_0=("over",))
+
     def __call__(self, env_steps: int) -> float:
         """Returns the value at ``env_steps``."""
         share = min(env_steps / self.over, 1.0)
@@ -92,7 +123,7 @@ def as_schedule(value: Any, name: str = "value", low: float = -math.inf, high: f
     Args:
         value: What the user wrote.
         name: What the user knows it as, for the error.
-        low: The smallest value that it may have; looked at are the points, or the start of other schedules.
+        low: The smallest value that it may have; looked at are the points, or other schedules' start and far end.
         high: The largest one.
 
     Raises:
@@ -100,11 +131,30 @@ def as_schedule(value: Any, name: str = "value", low: float = -math.inf, high: f
             out of its range.
     """
     schedule = _made(value, name)
-    for step in [at for at, _ in schedule.points] if isinstance(schedule, Piecewise) else [0]:
-        found = schedule(step)
-        if not (low <= found <= high and math.isfinite(found)):
+    for step in [at for at, _ in schedule.points] if isinstance(schedule, Piecewise) else [0, FAR]:
+        found = _value_at(schedule, step)
+        if not (_is_finite(found) and low <= found <= high):
             raise InputError(f"{name}: expected {_range(low, high)}, got {found!r} at env step {step}")
     return schedule
+
+
+def _value_at(schedule: Schedule, env_steps: int) -> float:
+    try:
+        return schedule(env_steps)
+    except OverflowError:  # of a factor above 1
+        return math.inf
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_numbers(schedule: Any, above_0: tuple[str, ...] = (), from_0: tuple[str, ...] = ()) -> None:
+    for name, value in vars(schedule).items():
+        expected = "above 0" if name in above_0 else "of at least 0" if name in from_0 else ""
+        if not _is_finite(value) or (name in above_0 and value <= 0) or (name in from_0 and value < 0):
+            said = f"a finite number {expected}".rstrip()
+            raise InputError(f"{type(schedule).__name__}: {name}: expected {said}, got {value!r}")
 
 
 def _range(low: float, high: float) -> str:
@@ -128,7 +178,7 @@ def _made(value: Any, name: str) -> Schedule:
 def _piecewise(value: Sequence[Any], name: str) -> Piecewise:
     try:
         points = tuple((int(step), float(y)) for step, y in value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name}: expected [[env_steps, value], ...], got {value!r}") from None
     steps = [step for step, _ in points]
     if not points or steps[0] != 0 or any(a >= b for a, b in pairwise(steps)):
