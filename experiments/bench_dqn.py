@@ -24,7 +24,6 @@ SAME = {
     "lr": 5e-4,
     "train_batch_size": 32,
     "double_q": False,
-    "dueling": False,
     "n_step": 1,
     "target_network_update_freq": 500,
     "num_steps_sampled_before_learning_starts": LEARNING_STARTS,
@@ -58,7 +57,7 @@ def ours(dueling: bool) -> Any:
     """Ours; the dueling double form also has prioritized replay."""
     spec = dueling_mlp(hidden=[256]) if dueling else plain_mlp(hidden=[256])
     replay = SlottedReplay(capacity=50_000, prioritized=dueling)
-    config = DQNConfig().training(**SAME | {"dueling": dueling, "double_q": dueling}, replay=replay, replay_ratio=1.0)
+    config = DQNConfig().training(**SAME | {"double_q": dueling}, replay=replay, replay_ratio=1.0)
     return config.rl_module(rl_module_spec=spec)
 
 

@@ -25,7 +25,7 @@ def apply_overrides(config: AlgorithmConfig, pairs: Sequence[str]) -> dict[str, 
     """Changes settings of a config in place, as ``--set KEY=VALUE`` asks.
 
     A key is a setting (``lr``), a field of a dataclass (``replay.capacity``), or a key of a dict
-    (``env_config.length``, ``model_config.fcnet_hiddens``, ``evaluation_config.explore``). Whether the settings make
+    (``env_config.length``, ``model_config.fcnet_hiddens``, ``evaluation_config.env_config``). Whether the settings make
     sense together is for the config's ``validate()`` to say.
 
     Args:

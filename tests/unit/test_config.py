@@ -4,9 +4,12 @@ import pickle
 from typing import Any
 
 import pytest
+from gymnasium.spaces import Discrete
+from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
 from callbacks import ReturnThreshold
+from custom_models.q_module import plain_mlp
 from rayground import DQNConfig, SlottedReplay
 from rayground.errors import InputError
 from rayground.schedules import Cosine
@@ -14,6 +17,11 @@ from rayground.schedules import Cosine
 
 def config() -> DQNConfig:
     return DQNConfig().environment("CartPole-v1")
+
+
+class Replaced(RLlibCallback):
+    def on_env_runners_recreated(self, **kwargs: Any) -> None:
+        raise AssertionError
 
 
 class CountsSteps(RLlibCallback):
@@ -32,6 +40,8 @@ UNSUPPORTED = {
     "evaluation_num_env_runners": 1,
     "explore": False,
     "clip_rewards": True,
+    "observation_space": Discrete(2),
+    "action_space": Discrete(2),
 }
 
 
@@ -71,8 +81,8 @@ def test_an_unknown_setting_names_the_closest(misspell: Any) -> None:
         ({"optimizer": "adamw"}, "optimizer: expected one of adam, rmsprop, sgd, got 'adamw'; did you mean 'adam'"),
         ({"optimizer": {"type": "sgd", "momentun": 0.9}}, "sgd has no argument 'momentun'; did you mean 'momentum'"),
         ({"replay": {"capacity": 100}}, "replay: expected SlottedReplay"),
-        ({"replay_ratio": 0}, "replay_ratio: expected a number above 0"),
-        ({"n_step": 0}, "n_step: expected a number above 0"),
+        ({"replay_ratio": 0}, "replay_ratio: expected a finite number above 0"),
+        ({"n_step": 0}, "n_step: expected a whole number of at least 1"),
         ({"td_error_loss_fn": "l1"}, "td_error_loss_fn"),
     ],
 )
@@ -88,6 +98,81 @@ def test_per_step_callbacks_and_connectors_are_errors() -> None:
         config().env_runners(env_to_module_connector=lambda *_: []).validate()
     with pytest.raises(InputError, match="on_episode_step"):
         config().callbacks(on_episode_step=print).validate()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *[
+            (key, 2.5)
+            for key in ("n_step", "target_network_update_freq", "train_batch_size", "num_envs_per_env_runner")
+        ],
+        ("metrics_num_episodes_for_smoothing", 2.5),
+        ("n_step", True),
+        ("n_step", (1, 3)),
+        ("gamma", "x"),
+        ("gamma", None),
+        ("double_q", "no"),
+        ("seed", "x"),
+        ("seed", -1),
+        ("replay_ratio", float("inf")),
+        ("optimizer", 5),
+        ("grad_clip", "x"),
+        ("rollout_fragment_length", 0),
+        ("rollout_fragment_length", "long"),
+        ("gym_env_vectorize_mode", "snc"),
+        ("epsilon", Cosine(1.0, 100, final=-0.1)),
+        ("lr", Cosine(1e-3, 100, final=-1e-4)),
+    ],
+)
+def test_a_value_of_a_wrong_type_or_size_is_an_error(key: str, value: Any) -> None:
+    made = config()
+    setattr(made, key, value)
+    with pytest.raises(InputError, match=rf"^{key}: expected"):
+        made.validate()
+
+
+def test_a_learner_class_that_cannot_do_it_is_an_error() -> None:
+    with pytest.raises(InputError, match="learner_class: expected DQNLearner or a subclass"):
+        config().training(learner_class=DQNTorchLearner).validate()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gamma": 0.5}, "evaluation_config: 'gamma' has no effect on evaluation"),
+        ({"env_confg": {}}, "evaluation_config: 'env_confg' .*did you mean 'env_config'"),
+        ({"explore": True}, "evaluation_config: explore=True is not supported"),
+        ({"num_envs_per_env_runner": 0}, r"evaluation_config\.num_envs_per_env_runner: expected a whole number"),
+        ({"gym_env_vectorize_mode": "asinc"}, r"evaluation_config\.gym_env_vectorize_mode: .*did you mean 'async'"),
+    ],
+)
+def test_evaluation_changes_what_it_reads_only(changes: dict[str, Any], message: str) -> None:
+    config().evaluation(evaluation_config={"env_config": {}, "num_envs_per_env_runner": 2}).validate()
+    with pytest.raises(InputError, match=message):
+        config().evaluation(evaluation_config=changes).validate()
+
+
+def test_a_net_of_the_experiments_own_leaves_no_say_to_dueling_and_model_config() -> None:
+    def made() -> DQNConfig:
+        return config().rl_module(rl_module_spec=plain_mlp(hidden=[8]))
+
+    made().validate()
+    with pytest.raises(InputError, match="dueling=False has no effect beside rl_module_spec"):
+        made().training(dueling=False).validate()
+    with pytest.raises(InputError, match=r"model_config=.*fcnet_hiddens.* has no effect beside"):
+        made().rl_module(model_config={"fcnet_hiddens": [8]}).validate()
+
+
+def test_fragments_may_be_shorter_than_n_step() -> None:
+    made = config().training(n_step=3).env_runners(rollout_fragment_length=1)
+    made.validate()
+    assert (made.n_step, made.get_rollout_fragment_length()) == (3, 1)
+
+
+def test_a_hook_that_is_never_called_is_an_error() -> None:
+    with pytest.raises(InputError, match="on_env_runners_recreated is not supported: it would never be called"):
+        config().callbacks([ReturnThreshold(1.0, stop=True), Replaced]).validate()
 
 
 def test_a_setting_of_another_builder_method_is_said_to_be_one() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, ClassVar, cast
 
+import gymnasium as gym
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.callbacks.callbacks import RLlibCallback
 
+from rayground.algorithms.limits import Number
 from rayground.errors import InputError, closest
 from rayground.learners.optimizers import parse_optimizer
 from rayground.rollouts.episodes import overrides
@@ -18,7 +20,6 @@ from rayground.schedules import as_schedule
 
 SUPPORTED = frozenset(
     {
-        "action_space",
         "algo_class",
         "callbacks_class",
         "callbacks_on_algorithm_init",
@@ -54,7 +55,6 @@ SUPPORTED = frozenset(
         "num_cpus_per_env_runner",
         "num_env_runners",
         "num_envs_per_env_runner",
-        "observation_space",
         "optimizer",
         "policies",
         "restart_failed_env_runners",
@@ -70,22 +70,34 @@ SUPPORTED = frozenset(
 _RLLIBS_OWN = frozenset({"class", "simple_optimizer"})
 """What RLlib itself puts into a config: the one when it is made from a state, the other when it is validated."""
 
-RANGES: Mapping[str, tuple[float, float]] = {
-    "evaluation_duration": (1, math.inf),
-    "evaluation_interval": (0, math.inf),
-    "evaluation_sample_timeout_s": (0, math.inf),
-    "gamma": (0, 1),
-    "max_num_env_runner_restarts": (0, math.inf),
-    "metrics_num_episodes_for_smoothing": (1, math.inf),
-    "min_sample_timesteps_per_iteration": (0, math.inf),
-    "num_cpus_for_main_process": (0, math.inf),
-    "num_cpus_per_env_runner": (0, math.inf),
-    "num_env_runners": (0, math.inf),
-    "num_envs_per_env_runner": (1, math.inf),
-    "sample_timeout_s": (0, math.inf),
-    "total_train_batch_size": (1, math.inf),
+NUMBERS: Mapping[str, Number] = {
+    "evaluation_duration": Number(1, whole=True),
+    "evaluation_interval": Number(0, whole=True, optional=True),
+    "evaluation_sample_timeout_s": Number(0, optional=True),
+    "gamma": Number(0, 1),
+    "grad_clip": Number(0, above=True, optional=True),
+    "max_num_env_runner_restarts": Number(0, whole=True),
+    "metrics_num_episodes_for_smoothing": Number(1, whole=True),
+    "min_sample_timesteps_per_iteration": Number(0, whole=True, optional=True),
+    "num_cpus_for_main_process": Number(0),
+    "num_cpus_per_env_runner": Number(0),
+    "num_env_runners": Number(0, whole=True),
+    "num_envs_per_env_runner": Number(1, whole=True),
+    "sample_timeout_s": Number(0),
+    "seed": Number(0, whole=True),
+    "train_batch_size": Number(1, whole=True),
+    "train_batch_size_per_learner": Number(1, whole=True),
 }
-"""The smallest and the largest value of what is a number (or None) in every algorithm of ours; each adds its own."""
+"""What is a number in every algorithm of ours; each adds its own."""
+
+EVALUATION = ("env", "env_config", "gym_env_vectorize_mode", "num_envs_per_env_runner")
+"""What ``evaluation_config`` may change; evaluation takes all else from training, and is always greedy."""
+
+FIRED = frozenset(
+    """on_algorithm_init on_train_result on_evaluate_start on_evaluate_end on_checkpoint_loaded on_environment_created
+    on_episode_start on_episode_end""".split()  # noqa: SIM905
+)
+"""The hooks of RLlib's callbacks that an algorithm of ours calls."""
 
 _HINTS = {
     "num_learners": "leave it at 0: the learner runs in the main process",
@@ -93,6 +105,8 @@ _HINTS = {
     "evaluation_duration_unit": "evaluation counts episodes",
     "callbacks_on_episode_step": "put what you need into on_episode_end: the episode there holds every step",
     "callbacks_on_sample_end": "use on_episode_end or on_train_result",
+    "observation_space": "the environment's own is used",
+    "action_space": "the environment's own is used",
     "adam_epsilon": "use optimizer={'type': 'adam', 'eps': ...}",
     "noisy": "use epsilon",
     "num_atoms": "only expected values are learned",
@@ -107,7 +121,7 @@ class ArrayConfig(AlgorithmConfig):
     """Base of our configs: RLlib's builder, with the array runner, and an error for every setting without effect."""
 
     supported: ClassVar[frozenset[str]] = SUPPORTED
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = RANGES
+    numbers: ClassVar[Mapping[str, Number]] = NUMBERS
     seed: Any
     lr: Any
 
@@ -172,15 +186,19 @@ class ArrayConfig(AlgorithmConfig):
                 raise InputError(f"no setting {key!r} in {type(self).__name__}{closest(key, _known(type(self)))}")
         if not self.in_evaluation:
             self._check_supported()
-            self._check_ranges()
+            self._check_values()
+            self._check_evaluation()
             self._check_callbacks()
         parse_optimizer(self.optimizer)
         try:
-            super().validate()
+            self._validate_by_rllib()
         except InputError:
             raise
         except ValueError as error:
             raise InputError(str(error).split("\nTo suppress")[0].replace("\n", " ")) from None
+
+    def _validate_by_rllib(self) -> None:
+        super().validate()
 
     def _validate_new_api_stack_settings(self) -> None:
         """RLlib knows piecewise learning rates only, so it gets to see ours as the number they start with."""
@@ -206,30 +224,69 @@ class ArrayConfig(AlgorithmConfig):
                     "observations go to the module as arrays; put the conversion into an environment wrapper or the net"
                 )
 
-    def _check_ranges(self) -> None:
-        for key, (low, high) in self.ranges.items():
-            value = getattr(self, key)
-            if isinstance(value, (int, float)) and not low <= value <= high:
-                expected = f"at least {low:g}" if high == math.inf else f"a number from {low:g} to {high:g}"
-                raise InputError(f"{key.removeprefix('total_')}: expected {expected}, got {value!r}")
-        if self.grad_clip is not None and not self.grad_clip > 0:
-            raise InputError(f"grad_clip: expected a number above 0, or None, got {self.grad_clip!r}")
+    def _check_values(self) -> None:
+        for key, number in self.numbers.items():
+            number.check(getattr(self, key), key)
+        for key, default in _defaults(cast(Callable[[], ArrayConfig], type(self))).items():
+            if (
+                key in self.supported
+                and isinstance(default, bool)
+                and not isinstance(value := getattr(self, key), bool)
+            ):
+                raise InputError(f"{key}: expected True or False, got {value!r}")
+        if self.rollout_fragment_length != "auto":
+            Number(1, whole=True).check(self.rollout_fragment_length, "rollout_fragment_length")
+        _check_vectorize_mode(self.gym_env_vectorize_mode, "gym_env_vectorize_mode")
         if self.grad_clip_by not in (ways := ("global_norm", "norm", "value")):
             hint = closest(str(self.grad_clip_by), ways)
             raise InputError(f"grad_clip_by: expected one of {', '.join(ways)}, got {self.grad_clip_by!r}{hint}")
+        if not isinstance(self.optimizer, (str, Mapping)):
+            raise InputError(f"optimizer: expected a name or {{'type': name, ...}}, got {self.optimizer!r}")
+        needed = self.get_default_learner_class()
+        if not (isinstance(self.learner_class, type) and issubclass(self.learner_class, needed)):
+            raise InputError(
+                f"learner_class: expected {needed.__name__} or a subclass, got {self.learner_class!r}: leave it out"
+            )
+
+    def _check_evaluation(self) -> None:
+        given = {} if self.evaluation_config is None else self.evaluation_config
+        if not isinstance(given, Mapping):
+            raise InputError(f"evaluation_config: expected a dict of what is different, got {type(given).__name__}")
+        for key, value in given.items():
+            if key == "explore":
+                if value is not False:
+                    raise InputError(f"evaluation_config: explore={value!r} is not supported: evaluation is greedy")
+            elif key not in EVALUATION:
+                raise InputError(
+                    f"evaluation_config: {key!r} has no effect on evaluation{closest(key, EVALUATION)}; "
+                    f"{', '.join(EVALUATION)} have"
+                )
+        if "num_envs_per_env_runner" in given:
+            self.numbers["num_envs_per_env_runner"].check(
+                given["num_envs_per_env_runner"], "evaluation_config.num_envs_per_env_runner"
+            )
+        if "gym_env_vectorize_mode" in given:
+            _check_vectorize_mode(given["gym_env_vectorize_mode"], "evaluation_config.gym_env_vectorize_mode")
 
     def _check_callbacks(self) -> None:
-        for hook in ("on_episode_created", "on_episode_step", "on_sample_end"):
-            if overrides(self, hook):
-                raise InputError(
-                    f"{hook} is not supported: environments are stepped as arrays; "
-                    "use on_episode_start or on_episode_end, where the episode holds every step"
-                )
+        for hook in dir(RLlibCallback):
+            if hook.startswith("on_") and hook not in FIRED and overrides(self, hook):
+                instead = "; use on_episode_end, where the episode holds every step" if "episode" in hook else ""
+                raise InputError(f"{hook} is not supported: it would never be called{instead}")
 
 
 @cache
 def _defaults(config_class: Callable[[], ArrayConfig]) -> dict[str, Any]:
     return dict(vars(config_class()))
+
+
+def _check_vectorize_mode(value: Any, key: str) -> None:
+    try:
+        gym.VectorizeMode(value)
+    except ValueError:
+        modes = [mode.value for mode in gym.VectorizeMode]
+        hint = closest(str(value), modes)
+        raise InputError(f"{key}: expected one of {', '.join(modes)}, got {value!r}{hint}") from None
 
 
 def _known(config_class: Callable[[], ArrayConfig]) -> frozenset[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,8 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from custom_models import q_module
 from rayground.algorithms.base import ArrayAlgorithm
-from rayground.algorithms.config import RANGES, SUPPORTED, ArrayConfig
+from rayground.algorithms.config import NUMBERS, SUPPORTED, ArrayConfig
+from rayground.algorithms.limits import Number
 from rayground.errors import InputError, closest
 from rayground.learners.dqn import DQNLearner
 from rayground.preflight import check_replay
@@ -47,11 +47,16 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
         }
     )
 
-    ranges = {
-        **RANGES,
-        "num_steps_sampled_before_learning_starts": (1, math.inf),
-        "tau": (0, 1),
+    numbers = {
+        **NUMBERS,
+        "n_step": Number(1, whole=True),
+        "num_steps_sampled_before_learning_starts": Number(1, whole=True),
+        "replay_ratio": Number(0, above=True),
+        "target_network_update_freq": Number(1, whole=True),
+        "tau": Number(0, 1, above=True),
     }
+
+    n_step: Any
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or DQN)
@@ -82,10 +87,29 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
         as_schedule(self.epsilon, "epsilon", 0, 1)
         if not isinstance(self.replay, SlottedReplay):
             raise InputError(f"replay: expected SlottedReplay(capacity=...), got {self.replay!r}")
-        for key in ("replay_ratio", "tau", "target_network_update_freq", "train_batch_size", "n_step"):
-            value = getattr(self, key)
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
-                raise InputError(f"{key}: expected a number above 0, got {value!r}")
+        self._check_spec()
+
+    def _check_spec(self) -> None:
+        spec = self._rl_module_spec
+        if spec is None:
+            return
+        if self.dueling is not True:
+            raise InputError(
+                f"dueling={self.dueling!r} has no effect beside rl_module_spec, which chooses the net: leave it out"
+            )
+        if self._model_config and spec.model_config:
+            raise InputError(
+                f"model_config={self._model_config!r} has no effect beside an rl_module_spec that has its own: "
+                "put it there"
+            )
+
+    def _validate_by_rllib(self) -> None:
+        """RLlib wants fragments of at least ``n_step``; our replay's lanes go on from one fragment to the next."""
+        n_step, self.n_step = self.n_step, 1
+        try:
+            super()._validate_by_rllib()
+        finally:
+            self.n_step = n_step
 
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
         """Vector steps between two updates of the policy; "auto" is 1, whatever ``n_step`` is."""
@@ -159,6 +183,8 @@ class DQN(ArrayAlgorithm):
     def learn(self) -> None:
         """Does the updates that are due."""
         due = self.updates.due(self.env_steps)
+        if due <= 0:
+            return
         while due > 0:
             count = min(due, MAX_UPDATES_AT_ONCE)
             batch = self.replay.sample(
@@ -168,7 +194,7 @@ class DQN(ArrayAlgorithm):
             self.replay.update_priorities(batch.indices, td_errors)
             self._learned.append((count, means))
             due -= count
-            self.sync_weights()
+        self.sync_weights()
 
     def metrics_of_iteration(self) -> dict[str, float]:
         """Learner, exploration and replay, as ``docs/metrics.md`` explains them."""

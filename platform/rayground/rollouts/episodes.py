@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 EPISODE_HOOKS = ("on_episode_start", "on_episode_end")
 
+RUNNER_HOOKS = ("on_environment_created", *EPISODE_HOOKS)
+"""The hooks that runners call."""
+
 
 def overrides(config: AlgorithmConfig, hook: str) -> bool:
     """Says whether any callback class, instance or function of ``config`` implements ``hook``."""
@@ -27,7 +30,7 @@ def overrides(config: AlgorithmConfig, hook: str) -> bool:
         function = getattr(implementation, "__func__", implementation)
         if function is not getattr(RLlibCallback, hook):
             return True
-    return bool(getattr(config, f"callbacks_{hook}"))
+    return bool(getattr(config, f"callbacks_{hook}", None))
 
 
 class EpisodeCallbacks:
