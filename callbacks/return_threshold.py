@@ -52,6 +52,11 @@ class ReturnThreshold(RLlibCallback):
         """RLlib makes its callbacks by calling what it was given, once per process."""
         return copy.copy(self)
 
+    def on_algorithm_init(self, *, algorithm: Any, metrics_logger: Any = None, **kwargs: Any) -> None:
+        """Checks the changes, so that a wrong one is found before training and not when the threshold is reached."""
+        for key, value in (self.change or {}).items():
+            algorithm.check_setting(key, value)
+
     def on_train_result(
         self, *, algorithm: Any, metrics_logger: Any = None, result: dict[str, Any], **kwargs: Any
     ) -> None:

@@ -15,6 +15,7 @@ from snapshots import train
 from callbacks import ReturnThreshold
 from rayground import DQNConfig
 from rayground.algorithms.dqn import DQN
+from rayground.errors import InputError
 
 
 def test_a_changed_setting_survives_and_is_rolled_back_with_the_rest(build: Build, tmp_path: Path) -> None:
@@ -40,6 +41,59 @@ def test_a_changed_setting_survives_and_is_rolled_back_with_the_rest(build: Buil
         row = train(algorithm)[0]
         assert row["learner/lr"] == pytest.approx(1e-3 - 9e-4 * row["env_steps"] / 1_000)
         assert row["learner/updates"] == updates + (row["env_steps"] - step) // 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("replay_ratio", -1), ("target_network_update_freq", 0), ("lr", "fast"), ("grad_clip", 0), ("gamma", 0.9)],
+)
+def test_a_change_that_cannot_be_changes_nothing(build: Build, key: str, value: Any) -> None:
+    algorithm = build()
+    before = algorithm.config
+    with pytest.raises(InputError, match=key):
+        algorithm.change_setting(key, value)
+    assert algorithm.config is before
+    assert algorithm.changes == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"repaly_ratio": 0.5}, "did you mean 'replay_ratio'"), ({"replay_ratio": -1}, "replay_ratio: expected")],
+)
+def test_a_threshold_with_a_wrong_change_is_found_before_training(
+    build: Build, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        build(change=lambda config: config.callbacks([ReturnThreshold(475.0, change=change)]))
+
+
+def calls_of(algorithm: DQN, name: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The env steps at which a method of its runners is called from now on."""
+    steps: list[int] = []
+    original = getattr(algorithm.runners, name)
+    monkeypatch.setattr(algorithm.runners, name, lambda *args: (steps.append(algorithm.env_steps), original(*args))[1])
+    return steps
+
+
+def test_weights_go_to_the_runners_once_per_fragment(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm = build(replay_ratio=100.0)
+    steps = calls_of(algorithm, "set_weights", monkeypatch)
+    train(algorithm)
+    assert algorithm.updates.updates == (algorithm.env_steps - 50) * 100  # more at a time than are drawn in one call
+    assert steps == sorted(set(steps))
+    assert (steps[0] - 50 <= 2, steps[-1]) == (True, algorithm.env_steps)
+
+
+def test_metrics_of_runners_are_asked_for_only_if_a_callback_may_log_some(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hook(config: DQNConfig) -> None:
+        config.callbacks(on_episode_end=lambda **_: None)
+
+    for algorithm, expected in ((build(), 0), (build(change=hook), 1)):
+        steps = calls_of(algorithm, "get_metrics", monkeypatch)
+        train(algorithm)
+        assert len(steps) == expected
 
 
 def test_a_setting_pinned_by_hand_wins_over_a_change_in_the_checkpoint(build: Build, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from rayground.algorithms.headline import EpisodeWindow
 from rayground.errors import InputError, closest
 from rayground.policies import TrainedPolicy
 from rayground.rollouts.environments import env_name, make_single_env
+from rayground.rollouts.episodes import RUNNER_HOOKS, overrides
 from rayground.rollouts.failures import RunnerFailure
 from rayground.rollouts.group import EnvironmentCrash, RunnerGroup, why_runners_fail
 from rayground.rollouts.rollout import Rollout
@@ -136,7 +137,7 @@ class ArrayAlgorithm(Algorithm):
 
     def log_iteration(self) -> None:
         """Tells RLlib's MetricsLogger what its users look for under RLlib's own names."""
-        if self.config.callbacks_class or self.config.callbacks_on_episode_end:
+        if any(overrides(self.config, hook) for hook in RUNNER_HOOKS):
             self.metrics.aggregate(self.runners.get_metrics(), key=ENV_RUNNER_RESULTS)
         taken, self._env_steps_logged = self.env_steps - self._env_steps_logged, self.env_steps
         self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), taken, reduce="lifetime_sum")
@@ -208,21 +209,31 @@ class ArrayAlgorithm(Algorithm):
             self._eval_runner = ArrayEnvRunner(config=self.evaluation_config, worker_index=0, num_workers=0)
         return self._eval_runner
 
-    def change_setting(self, key: str, value: Any) -> None:
-        """Changes a setting while training; the change is kept in checkpoints.
+    def check_setting(self, key: str, value: Any) -> ArrayConfig:
+        """Checks that a setting can change to ``value`` while training, and returns the config with that change.
 
         Raises:
-            InputError: If ``key`` cannot change while training.
+            InputError: If ``key`` cannot change while training, or not to ``value``.
         """
         if key not in self.changeable:
             raise InputError(
                 f"{key!r} cannot change while training{closest(key, self.changeable)}; {', '.join(self.changeable)} can"
             )
-        logger.info("env step %d: %s changes from %r to %r", self.env_steps, key, getattr(self.config, key), value)
-        self.changes[key] = value
         config = self.config.copy(copy_frozen=False)
         setattr(config, key, value)
+        config.validate()
         config.freeze()
+        return config
+
+    def change_setting(self, key: str, value: Any) -> None:
+        """Changes a setting while training; the change is kept in checkpoints.
+
+        Raises:
+            InputError: If ``key`` cannot change while training, or not to ``value``; nothing changes then.
+        """
+        config = self.check_setting(key, value)
+        logger.info("env step %d: %s changes from %r to %r", self.env_steps, key, getattr(self.config, key), value)
+        self.changes[key] = value
         self.config = config
         self.apply_settings()
 
