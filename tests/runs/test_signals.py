@@ -140,10 +140,8 @@ def test_the_handlers_are_given_back(run_here: RunHere, tmp_path: Path) -> None:
 
 MODULE = """
 import time
-from pathlib import Path
 import gymnasium as gym
 import numpy as np
-from ray.rllib.callbacks.callbacks import RLlibCallback
 from rayground import DQNConfig, Experiment, Stop
 
 class Slow(gym.Env):
