@@ -19,7 +19,6 @@ from rayground.bench import medians, print_table, ratios, write_json
 
 ENVS = 8
 LEARNING_STARTS = 1_000
-PARAMETERS = 4 * 256 + 256 + 256 * 2 + 2
 SAME = {
     "lr": 5e-4,
     "train_batch_size": 32,

@@ -20,8 +20,25 @@ class RunError(RuntimeError):
     """A run that had started could not go on: exit code 1."""
 
 
+_OTHER_NAMES = {
+    "learning_rate": "lr",
+    "batch_size": "train_batch_size_per_learner",
+    "buffer_size": "replay.capacity",
+    "learning_starts": "num_steps_sampled_before_learning_starts",
+    "target_update_interval": "target_network_update_freq",
+    "max_grad_norm": "grad_clip",
+    "n_envs": "num_envs_per_env_runner",
+    "num_envs": "num_envs_per_env_runner",
+    "exploration_fraction": "epsilon",
+}
+"""What Stable-Baselines3 and CleanRL call RLlib's settings."""
+
+
 def closest(name: str, known: Iterable[str]) -> str:
     """Returns a hint such as ``; did you mean 'gamma'?``, or the empty string when nothing known is near."""
+    elsewhere = _OTHER_NAMES.get(name, "")
+    if elsewhere.partition(".")[0] in (known := list(known)):
+        return f"; did you mean {elsewhere!r}?"
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
 

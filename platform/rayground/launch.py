@@ -21,7 +21,7 @@ from rayground.checkpoints import env_steps_of
 from rayground.errors import InputError, closest
 from rayground.experiment import Experiment
 from rayground.preflight import preflight
-from rayground.progress import Progress, SeedsProgress
+from rayground.progress import Progress, SeedsProgress, shell_path
 from rayground.results.files import class_name
 from rayground.results.folder import (
     DEFAULT_STORAGE,
@@ -77,6 +77,7 @@ def train_here(
         try:
             record_run(folder, experiment, origin or Origin())
             with reporting(Progress(experiment.stop, experiment.name)) as shown:
+                shown.message(f"seed {experiment.config.seed}  {shell_path(folder)}")
                 return execute(experiment, folder, reporter=shown, interruption=interruption)
         except BaseException:
             if not (folder / "result.json").exists() and not (folder / "error.txt").exists():

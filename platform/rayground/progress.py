@@ -262,4 +262,7 @@ def _commands(folder: Path, run: Ended, name: str, module: str) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value:,.1f}"
+    """Tenths of a large return, and three digits of a small one."""
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:,.1f}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"

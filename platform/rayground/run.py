@@ -218,6 +218,8 @@ def _loop(
     best = keeper.best_score
     while True:
         result = algorithm.train()
+        if interruption():
+            logger.info("interrupted: saving a last checkpoint")
         row = make_row(result, clock)
         reason = "interrupted" if interruption() else _why_done(result) or experiment.stop.reason(row)
         if reason and SCORE not in row and not interruption():

@@ -70,10 +70,10 @@ def test_the_code(home: Command, tmp_path: Path) -> None:
     assert len(python) == 4
     for block in python:
         if "experiment.main()" in block:
-            (tmp_path / "my_mountain_car.py").write_text(block)
-            done = home("my_mountain_car", "--stop-iters", "1", "--evaluation-duration", "2", cwd=tmp_path)
+            (tmp_path / "my_acrobot.py").write_text(block)
+            done = home("my_acrobot", "--stop-iters", "1", "--evaluation-duration", "2", cwd=tmp_path)
             assert done.code == 0, done.stderr
-            assert "my_mountain_car stopped" in done.stdout
+            assert "my_acrobot stopped" in done.stdout
         else:
             code = block.replace("env_steps=5_000", "env_steps=1_500")
             words = [sys.executable, "-c", code]

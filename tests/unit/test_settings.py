@@ -149,7 +149,10 @@ def test_the_settings_of_an_experiments_own_module_change(config):
         (["lr=1", "lr=2"], "lr: expected once, got it twice"),
         (["gama=1"], "Config has no setting 'gama'; did you mean 'gamma'?"),
         (["_is_frozen=true"], "Config has no setting '_is_frozen'"),
-        (["buffer_size=1"], "Config has no setting 'buffer_size'"),  # RLlib's deprecated leftovers are no settings
+        (
+            ["buffer_size=1"],
+            "Config has no setting 'buffer_size'; did you mean 'replay.capacity'?",
+        ),  # RLlib's deprecated leftovers are no settings
         (["lr=fast"], "lr: expected a number or [[...], ...], got 'fast'"),
         (["lr=true"], "lr: expected a number or [[...], ...], got True"),
         (["gamma=null"], "gamma: expected a number, got None"),

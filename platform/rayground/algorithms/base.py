@@ -40,6 +40,9 @@ from rayground.seeding import rng_state_kept, seed_everything, seed_for
 
 logger = logging.getLogger("rayground")
 
+_IN_EVALUATIONS = ("episode_return_", "episode_len_", "custom/")
+"""The headline metrics that an evaluation has too."""
+
 
 class ArrayAlgorithm(Algorithm):
     """An RLlib Algorithm whose ``training_step`` is one iteration over arrays.
@@ -188,7 +191,7 @@ class ArrayAlgorithm(Algorithm):
             records = []  # interrupted: the first episodes to end are the short ones, and would say something wrong
         window = EpisodeWindow(len(records))
         window.extend(records)
-        headline = {key: value for key, value in window.headline().items() if key.startswith(("episode_", "custom/"))}
+        headline = {key: value for key, value in window.headline().items() if key.startswith(_IN_EVALUATIONS)}
         logged = MetricsLogger(root=True)  # by callbacks, with RLlib's own logger
         logged.aggregate([self.evaluation_runner.get_metrics()])
         results = {ENV_RUNNER_RESULTS: logged.compile() | headline | {"num_episodes": len(records)}}
