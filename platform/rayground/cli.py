@@ -22,12 +22,13 @@ from rayground.dry_run import describe
 from rayground.errors import InputError, RunError, closest
 from rayground.experiment import CheckpointRule, Experiment
 from rayground.flags import Flags, parse
+from rayground.interruption import Interrupted
 from rayground.launch import Origin, ready, resume_here, train_here
 from rayground.policies import TrainedPolicy
 from rayground.progress import Ended, seeds_summary, summary
 from rayground.results.folder import DEFAULT_STORAGE
 from rayground.results.runs import RunFiles, resolve_checkpoint, run_folder_of
-from rayground.run import Interrupted, Run
+from rayground.run import Run
 from rayground.seeds import train_seeds
 from rayground.settings import apply_overrides
 from rayground.stop import Stop

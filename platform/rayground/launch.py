@@ -20,6 +20,7 @@ from rayground.budget import warn_cores
 from rayground.checkpoints import env_steps_of
 from rayground.errors import InputError, closest
 from rayground.experiment import Experiment
+from rayground.interruption import Interruption
 from rayground.preflight import preflight
 from rayground.progress import Progress, SeedsProgress, shell_path
 from rayground.results.files import class_name
@@ -30,7 +31,7 @@ from rayground.results.folder import (
     write_experiment_json,
     write_params,
 )
-from rayground.run import Interruption, Run, execute, settings_of
+from rayground.run import Run, execute, settings_of
 from rayground.settings import settings_tree
 
 logger = logging.getLogger("rayground")

@@ -20,12 +20,13 @@ from rayground import quiet
 from rayground.budget import free_memory
 from rayground.errors import InputError, RunError, one_line
 from rayground.experiment import Experiment
+from rayground.interruption import Interrupted, Interruption
 from rayground.launch import Origin, bundles, fit_to_cores, ready, record_run, reporting
 from rayground.preflight import preflight
 from rayground.progress import SeedsProgress
 from rayground.results.files import read_last_row
 from rayground.results.folder import DEFAULT_STORAGE, create_run_folder, write_experiment_json
-from rayground.run import Interrupted, Interruption, Run, execute
+from rayground.run import Run, execute
 
 WATCH_EVERY_S = 0.5
 
