@@ -78,8 +78,14 @@ def train_here(
         try:
             record_run(folder, experiment, origin or Origin())
             with reporting(Progress(experiment.stop, experiment.name)) as shown:
-                shown.message(f"seed {experiment.config.seed}  {shell_path(folder)}")
-                return execute(experiment, folder, reporter=shown, interruption=interruption)
+                said = f"seed {experiment.config.seed}  {shell_path(folder)}"
+                return execute(
+                    experiment,
+                    folder,
+                    reporter=shown,
+                    interruption=interruption,
+                    on_start=lambda: shown.message(said),
+                )
         except BaseException:
             if not (folder / "result.json").exists() and not (folder / "error.txt").exists():
                 shutil.rmtree(folder, ignore_errors=True)
