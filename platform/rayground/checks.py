@@ -83,7 +83,7 @@ def check_vector_env(env: VectorEnv, name: str) -> None:
         _check_column(env, truncated, "truncated", "b", subject)
 
 
-def check_module(module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
+def check_q_module(module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
     """Checks that a module gives what DQN reads, on two sampled observations; the module is left as it was.
 
     Args:

@@ -49,7 +49,7 @@ def preflight(config: ArrayConfig) -> Preflight:
         raise InputError(" ".join(str(error).split())) from error
     except Exception as error:
         raise InputError(f"the module could not be built: {one_line(error.__cause__ or error)}") from error
-    checks.check_module(module, *spaces)
+    config.check_module(module, *spaces)
     return Preflight(module, check_replay(config, *spaces))
 
 

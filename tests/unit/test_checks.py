@@ -13,7 +13,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch import TorchRLModule
 
 from custom_models.q_module import QModule, dueling_mlp
-from rayground.checks import check_env, check_module, check_vector_env
+from rayground.checks import check_env, check_q_module, check_vector_env
 from rayground.errors import InputError
 
 BOX = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -351,7 +351,7 @@ def q_of(shape, dtype=torch.float32):
 )
 def test_a_bad_module_is_one_line(module, message):
     with pytest.raises(InputError, match=f"^module {re.escape(message)}") as caught:
-        check_module(module, BOX, TWO)
+        check_q_module(module, BOX, TWO)
     assert "\n" not in str(caught.value)
 
 
@@ -364,7 +364,7 @@ def test_a_good_module_passes_and_is_left_as_it_was(inference_only):
             next(module.target_net.parameters()).add_(1.0)
     before = {key: value.clone() for key, value in module.state_dict().items()}
     random_state = torch.get_rng_state()
-    check_module(module, BOX, TWO)
+    check_q_module(module, BOX, TWO)
     after = module.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(before[key], after[key]) for key in before)

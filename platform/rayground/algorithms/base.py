@@ -91,7 +91,7 @@ class ArrayAlgorithm(Algorithm):
         self.runners = RunnerGroup(self.env_runner_group, self.config, lambda: self.interruption())
         self.learner = self.learner_group._learner
         self.own_config = self.config
-        checks.check_module(self.learner.policy_module, self.observation_space, self.action_space)
+        self.config.check_module(self.learner.policy_module, self.observation_space, self.action_space)
         self.sync_weights()
         seed_everything(self.seed_for("driver"))
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 import gymnasium as gym
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.core.rl_module.rl_module import RLModule
 
 from rayground.algorithms.limits import Number
 from rayground.errors import InputError, closest
@@ -199,6 +200,13 @@ class ArrayConfig(AlgorithmConfig):
 
     def _validate_by_rllib(self) -> None:
         super().validate()
+
+    def check_module(self, module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
+        """Checks that a built module gives what the algorithm reads; each algorithm says what that is.
+
+        Raises:
+            InputError: If it does not.
+        """
 
     def _validate_new_api_stack_settings(self) -> None:
         """RLlib knows piecewise learning rates only, so it gets to see ours as the number they start with."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from ray.rllib.algorithms.dqn import DQNConfig as RLlibDQNConfig
-from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 
 from custom_models import q_module
+from rayground import checks
 from rayground.algorithms.base import ArrayAlgorithm
 from rayground.algorithms.config import NUMBERS, SUPPORTED, ArrayConfig
 from rayground.algorithms.limits import Number
@@ -120,6 +122,10 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
         own = {"fcnet_hiddens": [256], "fcnet_activation": "relu"} | self._model_config_of_user()
         make = q_module.dueling_mlp if self.dueling else q_module.plain_mlp
         return make(hidden=own["fcnet_hiddens"], activation=own["fcnet_activation"])
+
+    def check_module(self, module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
+        """Q-values of every action, an online and a target network."""
+        checks.check_q_module(module, observation_space, action_space)
 
     def get_default_learner_class(self) -> type[DQNLearner]:
         """Our lean learner."""
