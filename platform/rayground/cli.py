@@ -17,12 +17,12 @@ import tyro
 
 from rayground import quiet
 from rayground.algorithms import state
-from rayground.checkpoints import env_steps_of
 from rayground.dry_run import describe
 from rayground.errors import InputError, RunError, closest
 from rayground.experiment import CheckpointRule, Experiment
 from rayground.flags import Flags, parse
 from rayground.interruption import Interrupted
+from rayground.keeper import env_steps_of
 from rayground.launch import Origin, ready, resume_here, train_here
 from rayground.policies import TrainedPolicy
 from rayground.progress import Ended, seeds_summary, summary

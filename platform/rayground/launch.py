@@ -17,10 +17,10 @@ import ray
 from rayground import quiet
 from rayground.algorithms.config import ArrayConfig
 from rayground.budget import warn_cores
-from rayground.checkpoints import env_steps_of
 from rayground.errors import InputError, closest
 from rayground.experiment import Experiment
 from rayground.interruption import Interruption
+from rayground.keeper import env_steps_of
 from rayground.preflight import preflight
 from rayground.progress import Progress, SeedsProgress, shell_path
 from rayground.results.files import class_name

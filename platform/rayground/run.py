@@ -18,10 +18,10 @@ from ray.tune.utils import flatten_dict
 
 from rayground.algorithms import state
 from rayground.algorithms.base import ArrayAlgorithm
-from rayground.checkpoints import CheckpointKeeper
 from rayground.errors import CheckpointError, InputError
 from rayground.experiment import Experiment
 from rayground.interruption import Interruption
+from rayground.keeper import CheckpointKeeper
 from rayground.policies import TrainedPolicy
 from rayground.results.files import writing
 from rayground.results.folder import alone_in

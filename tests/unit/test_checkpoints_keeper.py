@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayground.checkpoints import CheckpointKeeper, env_steps_of, kept_checkpoints, save_checkpoint
+from rayground.checkpoints import save_checkpoint
 from rayground.errors import CheckpointError, InputError, RunError
+from rayground.keeper import CheckpointKeeper, env_steps_of, kept_checkpoints
 from rayground.results import files
 
 
@@ -129,7 +130,7 @@ def test_a_kill_during_rewind_leaves_no_score_for_the_next_checkpoint_of_the_nam
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("rayground.checkpoints.delete_folder", killed)
+        patch.setattr("rayground.keeper.delete_folder", killed)
         with pytest.raises(KeyboardInterrupt):
             keeper.rewind(100)
     assert keeper.best_score == 1.0

@@ -9,14 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rayground.checkpoints import (
-    CheckpointKeeper,
-    is_whole,
-    kept_checkpoints,
-    load_checkpoint,
-    save_checkpoint,
-)
+from rayground.checkpoints import is_whole, load_checkpoint, save_checkpoint
 from rayground.errors import CheckpointError
+from rayground.keeper import CheckpointKeeper, kept_checkpoints
 
 # Saves version 2 beside or over version 1, again and again, and dies one operation later each time.
 KILLER = """
@@ -171,7 +166,7 @@ def test_a_kill_while_deleting_a_checkpoint(tmp_path):
     save(tmp_path / "step_000000001", 1)
     save(tmp_path / "step_000000002", 2)
     code = (
-        "import os, shutil, sys; from pathlib import Path; from rayground.checkpoints import CheckpointKeeper\n"
+        "import os, shutil, sys; from pathlib import Path; from rayground.keeper import CheckpointKeeper\n"
         "original = shutil.rmtree\n"
         "def half(path, **options):\n"
         "    if Path(path).exists(): next(Path(path).iterdir()).unlink(); os.kill(os.getpid(), 9)\n"

@@ -24,6 +24,7 @@ WITHOUT_RAY = [
     "platform/rayground/spaces.py",
     "platform/rayground/results",
     "platform/rayground/checkpoints.py",
+    "platform/rayground/keeper.py",
 ]
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rayground.checkpoints import CheckpointKeeper, load_checkpoint, save_checkpoint
+from rayground.checkpoints import load_checkpoint, save_checkpoint
 from rayground.errors import CheckpointError, InputError
+from rayground.keeper import CheckpointKeeper
 from rayground.results.folder import record_resume, write_experiment_json, write_params
 from rayground.results.loggers import json_line
 from rayground.results.runs import RunFiles, find_runs, resolve_checkpoint, run_folder_of

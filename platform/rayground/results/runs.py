@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rayground.checkpoints import KeptCheckpoint, best_checkpoint, kept_checkpoints, validate
+from rayground.checkpoints import validate
 from rayground.errors import CheckpointError, InputError, closest
+from rayground.keeper import KeptCheckpoint, best_checkpoint, kept_checkpoints
 from rayground.results.files import absolute, read_json, read_rows
 from rayground.results.folder import DEFAULT_STORAGE
 
