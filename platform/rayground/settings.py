@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
 import gymnasium as gym
@@ -68,13 +68,6 @@ def settings_tree(config: AlgorithmConfig) -> dict[str, Any]:
     if config._rl_module_spec is not None:
         tree["rl_module_spec"] = _plain(config._rl_module_spec)
     return tree
-
-
-def diff_settings(old_tree: Mapping[str, Any], new_tree: Mapping[str, Any]) -> dict[str, Change]:
-    """Returns what differs between two trees: (old, new) by dotted key, None where a tree has no such key."""
-    old, new = dict(_leaves(old_tree)), dict(_leaves(new_tree))
-    keys = [*old, *(key for key in new if key not in old)]
-    return {key: (old.get(key), new.get(key)) for key in keys if repr(old.get(key)) != repr(new.get(key))}
 
 
 def _override(config: AlgorithmConfig, key: str, value: Any) -> Change:
@@ -181,11 +174,3 @@ def _plain(value: Any) -> Any:
         return str(value)
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}.{named.__qualname__}"
-
-
-def _leaves(tree: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{before}{name}.")
-        else:
-            yield before + name, value

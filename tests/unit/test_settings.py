@@ -9,7 +9,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from rayground.algorithms.dqn import DQNConfig
 from rayground.config_keys import listed
 from rayground.errors import InputError
-from rayground.settings import apply_overrides, diff_settings, settings_tree
+from rayground.settings import apply_overrides, settings_tree
 
 
 @dataclass(frozen=True)
@@ -235,20 +235,3 @@ def test_the_tree_of_rllibs_own_config_leaves_the_old_stack_out():
     for name in ("model", "exploration_config", "sgd_minibatch_size", "observation_filter", "policies", "input_"):
         assert name not in tree
     assert -1 not in tree.values()
-
-
-def test_a_diff_names_what_changed_and_nothing_else(config):
-    old = settings_tree(config)
-    apply_overrides(config, ["replay.capacity=7", "lr=[[0, 1.0], [5, 0.5]]", "env_config.added=2"])
-    new = settings_tree(config)
-    assert diff_settings(old, old) == {}
-    assert diff_settings(old, new) == {
-        "env_config.added": (None, 2),
-        "lr": (5e-4, [[0, 1.0], [5, 0.5]]),
-        "replay.capacity": (50_000, 7),
-    }
-    assert diff_settings(new, old)["env_config.added"] == (2, None)
-    assert diff_settings({"a": float("nan"), "b": {}}, {"a": float("nan"), "b": {"c": 1}}) == {
-        "b": ({}, None),
-        "b.c": (None, 1),
-    }
