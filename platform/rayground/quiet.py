@@ -152,6 +152,7 @@ def shutdown_ray() -> None:
     for process in left:
         with suppress(psutil.Error):
             process.kill()
+    psutil.wait_procs(left, timeout=GRACE_S)
 
 
 def _of_own_raylet() -> list[psutil.Process]:

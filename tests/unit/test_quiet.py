@@ -32,7 +32,16 @@ logging.getLogger("ray.rllib.algorithms.algorithm_config").warning("this matters
 children = psutil.Process().children(recursive=True)
 algorithm.stop()
 quiet.shutdown_ray()
-print(len(children) > 5, [child.pid for child in children if child.is_running()], ray.is_initialized())
+
+
+def lives(process):
+    try:  # whoever has adopted it may not have taken note of its end yet
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+print(len(children) > 5, [child.pid for child in children if lives(child)], ray.is_initialized())
 """
 
 
