@@ -67,13 +67,7 @@ def train_here(
         InputError: If something is wrong before training; no folder is left then.
         RunError: If the run had to end.
     """
-    experiment = ready(experiment, seed)
-    preflight(experiment.config)
-    if quiet.needs_ray(experiment.config):
-        quiet.init_ray()
-    interruption = Interruption()
-    with interruption.on_signals():
-        experiment = fit_to_cores(experiment)
+    with _begun(ready(experiment, seed)) as (experiment, interruption):
         folder = create_run_folder(storage, experiment.name)
         try:
             record_run(folder, experiment, origin or Origin())
@@ -109,13 +103,7 @@ def resume_here(
         changed: The settings changed by hand, by name.
         origin: How the resume was asked for.
     """
-    experiment = ready(experiment, None)
-    preflight(experiment.config)
-    if quiet.needs_ray(experiment.config):
-        quiet.init_ray()
-    interruption = Interruption()
-    with interruption.on_signals():
-        experiment = fit_to_cores(experiment)
+    with _begun(ready(experiment, None)) as (experiment, interruption):
 
         def record() -> None:
             record_resume(
@@ -138,6 +126,17 @@ def resume_here(
                 pinned=frozenset(changed),
                 on_start=record,
             )
+
+
+@contextmanager
+def _begun(experiment: Experiment) -> Iterator[tuple[Experiment, Interruption]]:
+    """Checks what can be checked, starts Ray where it is needed, then listens to signals; Ray would take them over."""
+    preflight(experiment.config)
+    if quiet.needs_ray(experiment.config):
+        quiet.init_ray()
+    interruption = Interruption()
+    with interruption.on_signals():
+        yield fit_to_cores(experiment), interruption
 
 
 def ready(experiment: Experiment, seed: int | None) -> Experiment:
