@@ -42,6 +42,8 @@ class Rollout:
         episodes: The episodes that ended within these T steps.
         runner: Index of the runner: 0 in this process, 1 and up remote.
         fresh: The environments were reset right before ``obs[0]``: it does not continue an earlier fragment.
+        seconds: What the call took in all (``total``), and of that on environments (``env``) and on the policy
+            (``inference``).
     """
 
     obs: np.ndarray
@@ -54,6 +56,7 @@ class Rollout:
     episodes: list[EpisodeRecord] = field(default_factory=list)
     runner: int = 0
     fresh: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def num_env_steps(self) -> int:
