@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from ray.rllib.algorithms.dqn.dqn_learner import QF_NEXT_PREDS, QF_PREDS, QF_TARGET_NEXT_PREDS
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.utils import make_target_network
-from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, QNetAPI, TargetNetworkAPI
+from ray.rllib.core.rl_module.apis import QNetAPI, TargetNetworkAPI
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
-from ray.rllib.core.rl_module.torch import TorchRLModule
 from torch import Tensor, nn
 
+from custom_models.net_module import NetModule, net_spec, tried_net_spec
 from custom_models.nets import DuelingMLP, PlainMLP
 
 ACTION_MASK = "action_mask"
 NEXT_ACTION_MASK = "next_action_mask"
 
 
-class QModule(TorchRLModule, QNetAPI, TargetNetworkAPI, InferenceOnlyAPI):
+class QModule(NetModule, QNetAPI, TargetNetworkAPI):
     """A Q-network, its target network and epsilon-greedy exploration.
 
     Read from ``model_config``: ``net`` (the class) and ``net_kwargs``, which ``dueling_mlp``, ``plain_mlp`` and
@@ -37,7 +34,6 @@ class QModule(TorchRLModule, QNetAPI, TargetNetworkAPI, InferenceOnlyAPI):
         target_net: Its target network, after ``make_target_networks()``; never on an environment runner.
     """
 
-    net: nn.Module
     target_net: nn.Module
 
     def setup(self) -> None:
@@ -47,29 +43,11 @@ class QModule(TorchRLModule, QNetAPI, TargetNetworkAPI, InferenceOnlyAPI):
             ValueError: If ``model_config`` names no net or asks for what this module cannot do, or the net refuses
                 its spaces or arguments.
         """
-        if "net" not in self.model_config:
-            raise ValueError("QModule: model_config names no net; build the spec with dueling_mlp() or q_module()")
         if self.model_config.get("num_atoms", 1) > 1:
             raise ValueError("QModule: expected num_atoms=1, it learns no distribution of returns")
-        self.net = self._build_net()
+        super().setup()
         self._net_takes_mask = ACTION_MASK in inspect.signature(self.net.forward).parameters
         self._epsilon_schedule = _schedule(self.model_config.get("epsilon"))
-        self.train(not self.inference_only)
-
-    def train(self, mode: bool = True) -> QModule:
-        """Switches to training or evaluation, if it is not there already.
-
-        RLlib calls this around every action; walking all sub-modules each time costs 20 us and more.
-        """
-        return self if self.training == mode else super().train(mode)
-
-    def _build_net(self) -> nn.Module:
-        net_class = self.model_config["net"]
-        try:
-            return net_class(self.observation_space, self.action_space, **self.model_config["net_kwargs"])
-        except AttributeError as error:
-            # RLlib takes an AttributeError for an old-style module, and hides it behind a deprecation error.
-            raise RuntimeError(f"{net_class.__name__} could not be built: {error}") from error
 
     def compute_q_values(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         """Returns ``{"qf_preds": [B, A]}`` for ``obs``; -inf where ``action_mask`` (``[B, A]`` bool) is False."""
@@ -164,7 +142,10 @@ def _schedule(epsilon: Any) -> Callable[[int], float] | None:
 
 
 def dueling_mlp(
-    hidden: Sequence[int] = (256,), activation: str = "relu", head_hidden: int | None = None
+    hidden: Sequence[int] = (256,),
+    activation: str = "relu",
+    head_hidden: int | None = None,
+    normalize_observations: bool = False,
 ) -> RLModuleSpec:
     """A dueling Q-network on fully connected layers (``custom_models.nets.DuelingMLP``).
 
@@ -172,6 +153,7 @@ def dueling_mlp(
         hidden: Units of each layer.
         activation: Name of the activation.
         head_hidden: Units of the hidden layer in each stream of the head; None for none.
+        normalize_observations: Whether Box observations are normalised by their running mean and variance.
 
     Returns:
         The spec for ``config.rl_module(rl_module_spec=...)``.
@@ -179,15 +161,27 @@ def dueling_mlp(
     Raises:
         ValueError: If an argument is wrong.
     """
-    return _own_module(DuelingMLP, hidden=hidden, activation=activation, head_hidden=head_hidden)
+    return tried_net_spec(
+        QModule,
+        DuelingMLP,
+        {
+            "hidden": hidden,
+            "activation": activation,
+            "head_hidden": head_hidden,
+            "normalize_observations": normalize_observations,
+        },
+    )
 
 
-def plain_mlp(hidden: Sequence[int] = (256,), activation: str = "relu") -> RLModuleSpec:
+def plain_mlp(
+    hidden: Sequence[int] = (256,), activation: str = "relu", normalize_observations: bool = False
+) -> RLModuleSpec:
     """A Q-network on fully connected layers (``custom_models.nets.PlainMLP``).
 
     Args:
         hidden: Units of each layer.
         activation: Name of the activation.
+        normalize_observations: Whether Box observations are normalised by their running mean and variance.
 
     Returns:
         The spec for ``config.rl_module(rl_module_spec=...)``.
@@ -195,15 +189,11 @@ def plain_mlp(hidden: Sequence[int] = (256,), activation: str = "relu") -> RLMod
     Raises:
         ValueError: If an argument is wrong.
     """
-    return _own_module(PlainMLP, hidden=hidden, activation=activation)
-
-
-def _own_module(net_class: type[nn.Module], **net_kwargs: Any) -> RLModuleSpec:
-    # Tried on the smallest spaces, without memory or random numbers: a wrong argument is found where it was written,
-    # not in a runner.
-    with torch.device("meta"):
-        net_class(gym.spaces.Box(0.0, 1.0, (1,)), gym.spaces.Discrete(1), **net_kwargs)
-    return q_module(net_class, **net_kwargs)
+    return tried_net_spec(
+        QModule,
+        PlainMLP,
+        {"hidden": hidden, "activation": activation, "normalize_observations": normalize_observations},
+    )
 
 
 def q_module(net_class: type[nn.Module], **net_kwargs: Any) -> RLModuleSpec:
@@ -211,8 +201,7 @@ def q_module(net_class: type[nn.Module], **net_kwargs: Any) -> RLModuleSpec:
 
     Args:
         net_class: An ``nn.Module`` that keeps the contract in ``custom_models.nets``.
-        **net_kwargs: Its keyword arguments. They go through JSON here, as they will in an exported policy, so that
-            the net is never built from anything else (tuples arrive as lists).
+        **net_kwargs: Its keyword arguments; see ``net_spec``.
 
     Returns:
         The spec for ``config.rl_module(rl_module_spec=...)``.
@@ -220,22 +209,4 @@ def q_module(net_class: type[nn.Module], **net_kwargs: Any) -> RLModuleSpec:
     Raises:
         ValueError: If ``net_class`` is no such class, takes no such argument, or an argument cannot be JSON.
     """
-    if not (isinstance(net_class, type) and issubclass(net_class, nn.Module)):
-        raise ValueError(f"q_module: expected a torch.nn.Module class, got {net_class!r}")
-    _check_arguments(net_class, net_kwargs)
-    try:
-        plain_kwargs = json.loads(json.dumps(net_kwargs, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{net_class.__name__}: expected arguments that can be written as JSON: {error}") from None
-    return RLModuleSpec(module_class=QModule, model_config={"net": net_class, "net_kwargs": plain_kwargs})
-
-
-def _check_arguments(net_class: type[nn.Module], net_kwargs: dict[str, Any]) -> None:
-    signature = inspect.signature(net_class)
-    try:
-        signature.bind("observation_space", "action_space", **net_kwargs)
-    except TypeError as error:
-        unknown = [name for name in net_kwargs if name not in signature.parameters]
-        near = difflib.get_close_matches(unknown[0], signature.parameters, n=1) if unknown else []
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{net_class.__name__}{signature}: {error}{hint}") from None
+    return net_spec(QModule, net_class, net_kwargs)

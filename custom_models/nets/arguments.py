@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from torch import nn
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -54,6 +56,17 @@ def layer_sizes(values: Any, argument: str) -> tuple[int, ...]:
     return tuple(layer_size(value, f"{argument}[{i}]") for i, value in enumerate(values))
 
 
+def finite_number(value: Any, argument: str) -> float:
+    """Returns ``value`` as a float.
+
+    Raises:
+        ValueError: If it is no finite number.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"{argument}: expected a finite number, got {value!r}")
+    return float(value)
+
+
 def num_discrete_actions(action_space: gym.Space) -> int:
     """Returns A, the number of actions of a Discrete space.
 
@@ -63,3 +76,20 @@ def num_discrete_actions(action_space: gym.Space) -> int:
     if not isinstance(action_space, gym.spaces.Discrete) or action_space.start != 0:
         raise ValueError(f"action space: expected a Discrete space that starts at 0, got {action_space}")
     return int(action_space.n)
+
+
+def policy_outputs(action_space: gym.Space) -> tuple[int, bool]:
+    """Returns the number of logits or means that a policy gives, and whether they are means.
+
+    Raises:
+        ValueError: If the space is neither Discrete nor MultiDiscrete, starting at 0, nor a Box of floats.
+    """
+    if isinstance(action_space, gym.spaces.Box) and np.issubdtype(action_space.dtype, np.floating):
+        return math.prod(action_space.shape), True
+    if isinstance(action_space, gym.spaces.Discrete) and action_space.start == 0:
+        return int(action_space.n), False
+    if isinstance(action_space, gym.spaces.MultiDiscrete) and not action_space.start.any():
+        return int(action_space.nvec.sum()), False
+    raise ValueError(
+        f"action space: expected Discrete or MultiDiscrete that starts at 0, or a Box of floats, got {action_space}"
+    )

@@ -1,0 +1,111 @@
+"""The actor-critic MLP: a distribution over actions and the value of the state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from custom_models.nets.arguments import finite_number, policy_outputs
+from custom_models.nets.encoder import observation_encoder
+from custom_models.nets.mlp import dense_layers
+
+POLICY_GAIN = 0.01
+"""Of the policy's last layer: the first policy is close to uniform, whatever it observes."""
+
+
+class ActorCriticMLP(nn.Module):
+    """Two towers of fully connected layers, or two heads on one torso.
+
+    Weights start orthogonal with gain sqrt(2), 0.01 in the policy's head and 1 in the value's, and biases at 0
+    (Andrychowicz et al., 2021, https://arxiv.org/abs/2006.05990, and what Stable-Baselines3 and CleanRL do).
+
+    Args:
+        observation_space: A Box, Discrete, MultiDiscrete or MultiBinary space.
+        action_space: A Discrete or MultiDiscrete space that starts at 0, or a Box of floats.
+        hidden: Units of each layer, of each tower.
+        activation: Name of the activation after every layer.
+        shared: Whether policy and value stand on one torso.
+        normalize_observations: Whether Box observations pass a ``RunningNorm``.
+        log_std_init: With a Box of actions, the logarithm of the first standard deviation, which does not depend on
+            the observation.
+
+    Attributes:
+        value_only: Names of what only the value needs: whoever acts does without.
+
+    Raises:
+        ValueError: If a space is not supported, or an argument is wrong.
+    """
+
+    log_std: nn.Parameter | None
+
+    def __init__(
+        self,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        hidden: Sequence[int] = (64, 64),
+        activation: str = "tanh",
+        shared: bool = False,
+        normalize_observations: bool = False,
+        log_std_init: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if not isinstance(shared, bool):
+            raise ValueError(f"shared: expected True or False, got {shared!r}")
+        num_outputs, is_gaussian = policy_outputs(action_space)
+        log_std = torch.full((num_outputs,), finite_number(log_std_init, "log_std_init"))
+        self.encoder = observation_encoder(observation_space, normalize_observations)
+        inputs = self.encoder.out_features
+        self.policy_torso = dense_layers(inputs, hidden, activation)
+        features = hidden[-1] if hidden else inputs
+        self.policy_head = nn.Linear(features, num_outputs)
+        self.log_std = nn.Parameter(log_std) if is_gaussian else None
+        self.value_torso = None if shared else dense_layers(inputs, hidden, activation)
+        self.value_head = nn.Linear(features, 1)
+        self.value_only = ("value_head",) if shared else ("value_torso", "value_head")
+        self._initialize()
+
+    def _initialize(self) -> None:
+        gains = {self.policy_head: POLICY_GAIN, self.value_head: 1.0}
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                nn.init.orthogonal_(layer.weight, gains.get(layer, math.sqrt(2.0)))
+                nn.init.zeros_(layer.bias)
+
+    def policy(self, obs: Tensor) -> Tensor:
+        """Returns what RLlib's distributions are made from.
+
+        Args:
+            obs: ``[B, *observation_space.shape]``.
+
+        Returns:
+            ``[B, D]``: the logits of a Discrete space, those of a MultiDiscrete's components one after the other, or
+            means and log standard deviations of a Box (flattened).
+        """
+        return self._policy(self.policy_torso(self.encoder(obs)))
+
+    def value(self, obs: Tensor) -> Tensor:
+        """Returns the values ``[B]`` of observations ``[B, *observation_space.shape]``."""
+        torso = self.policy_torso if self.value_torso is None else self.value_torso
+        return self.value_head(torso(self.encoder(obs))).squeeze(-1)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns ``policy(obs)`` ``[B, D]`` and ``value(obs)`` ``[B]``; what they share is computed once."""
+        encoded = self.encoder(obs)
+        features = self.policy_torso(encoded)
+        value_features = features if self.value_torso is None else self.value_torso(encoded)
+        return self._policy(features), self.value_head(value_features).squeeze(-1)
+
+    def _policy(self, features: Tensor) -> Tensor:
+        outputs = self.policy_head(features)
+        return outputs if self.log_std is None else torch.cat((outputs, self.log_std.expand_as(outputs)), dim=-1)
+
+
+def drop_value(net: nn.Module) -> None:
+    """Takes away what the net names in ``value_only``; it can still answer ``policy(obs)``."""
+    for name in getattr(net, "value_only", ()):
+        if hasattr(net, name):
+            delattr(net, name)
