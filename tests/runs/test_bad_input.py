@@ -126,7 +126,6 @@ def assert_in_order(line: str, parts: str) -> None:
     [
         "noisy=true",
         "num_atoms=51",
-        "num_learners=1",
         "batch_mode=complete_episodes",
         "training_intensity=4",
         "evaluation_num_env_runners=1",

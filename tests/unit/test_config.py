@@ -33,7 +33,6 @@ UNSUPPORTED = {
     "noisy": True,
     "num_atoms": 51,
     "training_intensity": 4.0,
-    "num_learners": 2,
     "batch_mode": "complete_episodes",
     "replay_buffer_config": {"type": "EpisodeReplayBuffer", "capacity": 1_000},
     "adam_epsilon": 1e-3,
@@ -204,3 +203,34 @@ def test_a_run_always_has_a_seed() -> None:
     made = config()
     made.validate()
     assert isinstance(made.seed, int)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_gpus_per_learner": 1.5}, "num_gpus_per_learner: expected a finite number from 0 to 1, got 1.5"),
+        ({"num_gpus_per_learner": 2}, "num_gpus_per_learner: expected a finite number from 0 to 1, got 2"),
+        ({"num_env_runners": 1, "num_gpus_per_env_runner": -1}, "num_gpus_per_env_runner: expected a finite number"),
+        ({"num_gpus_per_env_runner": 0.5}, "num_gpus_per_env_runner=0.5 has no effect: with num_env_runners=0"),
+        ({"num_cpus_per_learner": 2}, "num_cpus_per_learner=2 has no effect: with num_learners=0"),
+        ({"num_cpus_per_learner": "all", "num_learners": 1}, "num_cpus_per_learner: expected a finite number"),
+        ({"local_gpu_idx": 1}, "local_gpu_idx=1 has no effect: only the main process"),
+        ({"local_gpu_idx": 1, "num_gpus_per_learner": 1, "num_learners": 1}, "local_gpu_idx=1 has no effect"),
+        ({"num_learners": 1.5}, "num_learners: expected a whole number"),
+        ({"num_learners": 3}, "train_batch_size: expected a multiple of num_learners=3, got 32"),
+        ({"torch_compile_learner": "yes"}, "torch_compile_learner: expected True or False"),
+        ({"torch_compile_learner_dynamo_mode": "max-autotune"}, "torch_compile_learner_dynamo_mode=.* not supported"),
+    ],
+)
+def test_settings_of_processes_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+    made = config()
+    for key, value in changes.items():
+        setattr(made, key, value)
+    with pytest.raises(InputError, match=f"^{message}"):
+        made.validate()
+
+
+def test_the_batch_of_all_learners_is_the_sum_of_theirs() -> None:
+    made = config().learners(num_learners=3, num_gpus_per_learner=0.5).training(train_batch_size_per_learner=7)
+    made.validate()
+    assert made.total_train_batch_size == 21

@@ -13,6 +13,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.core.rl_module.rl_module import RLModule
 
 from rayground.algorithms.limits import Number
+from rayground.algorithms.processes import check_processes
 from rayground.errors import InputError, closest
 from rayground.learners.optimizers import parse_optimizer
 from rayground.rollouts.episodes import overrides
@@ -45,6 +46,7 @@ SUPPORTED = frozenset(
         "grad_clip_by",
         "gym_env_vectorize_mode",
         "in_evaluation",
+        "local_gpu_idx",
         "log_level",
         "log_sys_usage",
         "lr",
@@ -54,8 +56,12 @@ SUPPORTED = frozenset(
         "model_config",
         "num_cpus_for_main_process",
         "num_cpus_per_env_runner",
+        "num_cpus_per_learner",
         "num_env_runners",
         "num_envs_per_env_runner",
+        "num_gpus_per_env_runner",
+        "num_gpus_per_learner",
+        "num_learners",
         "optimizer",
         "policies",
         "restart_failed_env_runners",
@@ -63,6 +69,7 @@ SUPPORTED = frozenset(
         "rollout_fragment_length",
         "sample_timeout_s",
         "seed",
+        "torch_compile_learner",
         "train_batch_size",
     }
 )
@@ -77,6 +84,7 @@ NUMBERS: Mapping[str, Number] = {
     "evaluation_sample_timeout_s": Number(0, optional=True),
     "gamma": Number(0, 1),
     "grad_clip": Number(0, above=True, optional=True),
+    "local_gpu_idx": Number(0, whole=True),
     "max_num_env_runner_restarts": Number(0, whole=True),
     "metrics_num_episodes_for_smoothing": Number(1, whole=True),
     "min_sample_timesteps_per_iteration": Number(0, whole=True, optional=True),
@@ -84,6 +92,9 @@ NUMBERS: Mapping[str, Number] = {
     "num_cpus_per_env_runner": Number(0),
     "num_env_runners": Number(0, whole=True),
     "num_envs_per_env_runner": Number(1, whole=True),
+    "num_gpus_per_env_runner": Number(0, 1),
+    "num_gpus_per_learner": Number(0, 1),
+    "num_learners": Number(0, whole=True),
     "sample_timeout_s": Number(0),
     "seed": Number(0, whole=True),
     "train_batch_size": Number(1, whole=True),
@@ -101,7 +112,6 @@ FIRED = frozenset(
 """The hooks of RLlib's callbacks that an algorithm of ours calls."""
 
 _HINTS = {
-    "num_learners": "leave it at 0: the learner runs in the main process",
     "evaluation_num_env_runners": "leave it at 0: evaluation runs in the main process",
     "evaluation_duration_unit": "evaluation counts episodes",
     "callbacks_on_episode_step": "put what you need into on_episode_end: the episode there holds every step",
@@ -188,6 +198,7 @@ class ArrayConfig(AlgorithmConfig):
         if not self.in_evaluation:
             self._check_supported()
             self._check_values()
+            check_processes(self)
             self._check_evaluation()
             self._check_callbacks()
         parse_optimizer(self.optimizer)
