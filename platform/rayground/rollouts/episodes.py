@@ -64,6 +64,7 @@ class EpisodeCallbacks:
         """Adds one vector step; a sub-environment whose episode had ended has just been reset."""
         if not self.wanted:
             return
+        actions_N = actions_N.copy()
         for i, episode in enumerate(self.running):
             if episode.is_done:
                 self.running[i] = self._start(obs_N[i], infos[i])

@@ -33,17 +33,19 @@ class Rollout:
 
     Attributes:
         obs: ``[T + 1, N, ...]`` observations.
-        actions: ``[T, N, ...]`` actions, as given to the environment.
+        actions: ``[T, N, ...]`` the policy's actions, as in RLlib's episodes: those of a Box space (float32) are
+            normalized or clipped on the way to the environment.
         rewards: ``[T, N]`` float32 rewards.
         terminated: ``[T, N]`` bool: the task ended, nothing follows.
         truncated: ``[T, N]`` bool: the episode was cut (time limit), its value goes on.
         valid: ``[T, N]`` bool: the row is a transition.
-        extras: What the policy computed beside the actions, each ``[T, N, ...]``.
+        extras: What the policy computed beside the actions, each ``[T, N, ...]``: for a distribution
+            ``action_dist_inputs`` ``[T, N, D]`` and ``action_logp`` ``[T, N]``.
         episodes: The episodes that ended within these T steps.
         runner: Index of the runner: 0 in this process, 1 and up remote.
         fresh: The environments were reset right before ``obs[0]``: it does not continue an earlier fragment.
-        seconds: What the call took in all (``total``), and of that on environments (``env``) and on the policy
-            (``inference``).
+        seconds: What the call took in all (``total``), and of that on environments (``env``: reset and step) and on
+            the policy (``inference``: the module, its distribution and conversions).
     """
 
     obs: np.ndarray
