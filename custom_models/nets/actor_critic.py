@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from custom_models.nets.arguments import finite_number, policy_outputs
+from custom_models.nets.dense import DenseLayers
 from custom_models.nets.encoder import observation_encoder
-from custom_models.nets.mlp import dense_layers
 
 POLICY_GAIN = 0.01
 """Of the policy's last layer: the first policy is close to uniform, whatever it observes."""
@@ -59,11 +59,11 @@ class ActorCriticMLP(nn.Module):
         log_std = torch.full((num_outputs,), finite_number(log_std_init, "log_std_init"))
         self.encoder = observation_encoder(observation_space, normalize_observations)
         inputs = self.encoder.out_features
-        self.policy_torso = dense_layers(inputs, hidden, activation)
-        features = hidden[-1] if hidden else inputs
+        self.policy_torso = DenseLayers(inputs, hidden, activation)
+        features = self.policy_torso.out_features
         self.policy_head = nn.Linear(features, num_outputs)
         self.log_std = nn.Parameter(log_std) if is_gaussian else None
-        self.value_torso = None if shared else dense_layers(inputs, hidden, activation)
+        self.value_torso = None if shared else DenseLayers(inputs, hidden, activation)
         self.value_head = nn.Linear(features, 1)
         self.value_only = ("value_head",) if shared else ("value_torso", "value_head")
         self._initialize()

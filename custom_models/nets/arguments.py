@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor
+from torch.nn import functional
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "elu": nn.ELU,
-    "gelu": nn.GELU,
-    "leaky_relu": nn.LeakyReLU,
-    "relu": nn.ReLU,
-    "silu": nn.SiLU,
-    "tanh": nn.Tanh,
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "elu": functional.elu,
+    "gelu": functional.gelu,
+    "leaky_relu": functional.leaky_relu,
+    "relu": torch.relu,
+    "silu": functional.silu,
+    "tanh": torch.tanh,
 }
 
 
-def activation_class(name: str) -> type[nn.Module]:
-    """Returns the module class of an activation.
+def activation_function(name: str) -> Callable[[Tensor], Tensor]:
+    """Returns an activation.
 
     Raises:
         ValueError: If there is none of that name.

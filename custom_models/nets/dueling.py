@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from custom_models.nets.arguments import activation_class, layer_size
+from custom_models.nets.arguments import activation_function, layer_size
+from custom_models.nets.dense import DenseLayers
 
 
 class DuelingHead(nn.Module):
@@ -28,13 +29,13 @@ class DuelingHead(nn.Module):
     def __init__(self, in_features: int, num_actions: int, hidden: int | None = None, activation: str = "relu") -> None:
         super().__init__()
         self.num_actions = num_actions
-        act = activation_class(activation)
+        activation_function(activation)
         self.streams: nn.Module
         if hidden is None:
             self.streams = nn.Linear(in_features, 1 + num_actions)
         else:
             units = layer_size(hidden, "the dueling head's hidden layer")
-            self.streams = _TwoStreams(in_features, num_actions, units, act)
+            self.streams = _TwoStreams(in_features, num_actions, units, activation)
         # V + A - mean(A) is a fixed linear map of (V, A). One matrix product instead of mean, difference and sum
         # makes the head nearly as cheap as a plain one, forward and backward.
         centred = torch.eye(num_actions) - 1.0 / num_actions
@@ -62,10 +63,10 @@ class DuelingHead(nn.Module):
 class _TwoStreams(nn.Module):
     """V and A from separate hidden layers: ``[B, F] -> [B, 1 + A]``."""
 
-    def __init__(self, in_features: int, num_actions: int, hidden: int, act: type[nn.Module]) -> None:
+    def __init__(self, in_features: int, num_actions: int, hidden: int, activation: str) -> None:
         super().__init__()
-        self.value = nn.Sequential(nn.Linear(in_features, hidden), act(), nn.Linear(hidden, 1))
-        self.advantages = nn.Sequential(nn.Linear(in_features, hidden), act(), nn.Linear(hidden, num_actions))
+        self.value = nn.Sequential(DenseLayers(in_features, [hidden], activation), nn.Linear(hidden, 1))
+        self.advantages = nn.Sequential(DenseLayers(in_features, [hidden], activation), nn.Linear(hidden, num_actions))
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.cat([self.value(features), self.advantages(features)], dim=1)

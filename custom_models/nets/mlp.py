@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import gymnasium as gym
 from torch import Tensor, nn
 
-from custom_models.nets.arguments import activation_class, layer_sizes, num_discrete_actions
+from custom_models.nets.arguments import num_discrete_actions
+from custom_models.nets.dense import DenseLayers
 from custom_models.nets.dueling import DuelingHead
 from custom_models.nets.encoder import observation_encoder
-
-
-def dense_layers(in_features: int, hidden: Sequence[int], activation: str) -> nn.Sequential:
-    """Makes fully connected layers, ``[B, in_features] -> [B, hidden[-1]]``.
-
-    Args:
-        in_features: Size of the input.
-        hidden: Units of each layer, first to last; empty for no layer.
-        activation: Name of the activation after every layer.
-
-    Raises:
-        ValueError: If an argument is wrong.
-    """
-    act = activation_class(activation)
-    layers: list[nn.Module] = []
-    for size_in, size_out in itertools.pairwise((in_features, *layer_sizes(hidden, "hidden"))):
-        layers += [nn.Linear(size_in, size_out), act()]
-    return nn.Sequential(*layers)
 
 
 class MLPTorso(nn.Module):
@@ -56,8 +38,8 @@ class MLPTorso(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder = observation_encoder(observation_space, normalize_observations)
-        self.layers = dense_layers(self.encoder.out_features, hidden, activation)
-        self.out_features = hidden[-1] if hidden else self.encoder.out_features
+        self.layers = DenseLayers(self.encoder.out_features, hidden, activation)
+        self.out_features = self.layers.out_features
 
     def forward(self, obs: Tensor) -> Tensor:
         """Returns the features ``[B, F]`` of observations ``[B, *observation_space.shape]`` of any number type."""
