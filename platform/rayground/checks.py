@@ -16,12 +16,15 @@ from typing import Any, NoReturn, cast
 import gymnasium as gym
 import numpy as np
 import torch
+import tree
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import iterate
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.apis import QNetAPI, TargetNetworkAPI
 from ray.rllib.core.rl_module.rl_module import RLModule
 
 from rayground.errors import InputError, closest, one_line
+from rayground.space_checks import ACTIONS, check_finite, check_observation, check_spaces, kind
 
 NUM_STEPS = 3
 """Checked steps: few, as an environment that fails later fails in training, with its own traceback."""
@@ -30,12 +33,15 @@ RESET_PARTS = ("observation", "info")
 STEP_PARTS = ("observation", "reward", "terminated", "truncated", "info")
 
 
-def check_env(make: Callable[[], gym.Env | VectorEnv], name: str) -> None:
+def check_env(
+    make: Callable[[], gym.Env | VectorEnv], name: str, actions: tuple[type[gym.Space], ...] = ACTIONS
+) -> None:
     """Makes an environment, resets it and takes a few steps with sampled actions.
 
     Args:
         make: Makes one environment, as a runner would. A vector environment is checked by :func:`check_vector_env`.
         name: What the user knows it as.
+        actions: The kinds of action spaces that the algorithm takes.
 
     Raises:
         InputError: If it is not registered or cannot be made, or breaks the Gymnasium contract.
@@ -46,19 +52,20 @@ def check_env(make: Callable[[], gym.Env | VectorEnv], name: str) -> None:
         env = _make(make, name)
         try:
             if isinstance(env, VectorEnv):
-                check_vector_env(env, name)
+                check_vector_env(env, name, actions)
             else:
-                _check_single_env(env, _Subject(f"environment {name}"))
+                _check_single_env(env, actions, _Subject(f"environment {name}"))
         finally:
             getattr(env, "close", lambda: None)()
 
 
-def check_vector_env(env: VectorEnv, name: str) -> None:
+def check_vector_env(env: VectorEnv, name: str, actions: tuple[type[gym.Space], ...] = ACTIONS) -> None:
     """Checks a vector environment; it is reset and stepped.
 
     Args:
         env: The vector environment.
         name: What the user knows it as.
+        actions: The kinds of action spaces that the algorithm takes.
 
     Raises:
         InputError: If it breaks the Gymnasium contract, or does not reset itself in the step after the last one.
@@ -69,7 +76,7 @@ def check_vector_env(env: VectorEnv, name: str) -> None:
     mode = next((mode for mode in modes if isinstance(mode, AutoresetMode)), None)
     if mode != AutoresetMode.NEXT_STEP:
         subject.fail("autoreset_mode", "AutoresetMode.NEXT_STEP", str(mode))
-    _check_spaces(env.single_observation_space, env.single_action_space, subject)
+    check_spaces(env.single_observation_space, env.single_action_space, actions, subject.fail)
     env.action_space.seed(0)
     obs, _ = subject.call("reset()", RESET_PARTS, env.reset, seed=0)
     _check_rows(env, obs, subject)
@@ -78,7 +85,7 @@ def check_vector_env(env: VectorEnv, name: str) -> None:
         obs, rewards, terminated, truncated, _ = result
         _check_rows(env, obs, subject)
         _check_column(env, rewards, "reward", "iuf", subject)
-        _check_finite(np.asarray(rewards), "reward", subject)
+        check_finite(np.asarray(rewards), "reward", subject.fail)
         _check_column(env, terminated, "terminated", "b", subject)
         _check_column(env, truncated, "truncated", "b", subject)
 
@@ -132,7 +139,7 @@ class _Subject:
         except Exception as error:
             raise InputError(f"{self.name}: {what} raised {one_line(error)}") from error
         if parts and not (isinstance(result, tuple) and len(result) == len(parts)):
-            got = f"a tuple of {len(result)}" if isinstance(result, tuple) else _kind(result)
+            got = f"a tuple of {len(result)}" if isinstance(result, tuple) else kind(result)
             self.fail(what, f"({', '.join(parts)}), Gymnasium's API", got)
         return result
 
@@ -148,9 +155,9 @@ class _Output:
     def check(self, subject: _Subject, forward: Callable[..., Any], batch: dict[str, Any], **kwargs: Any) -> None:
         result = subject.call(forward.__name__, None, forward, batch, **kwargs)
         if not isinstance(result, dict) or self.key not in result:
-            got = f"the keys {sorted(result)}" if isinstance(result, dict) else _kind(result)
+            got = f"the keys {sorted(result)}" if isinstance(result, dict) else kind(result)
             subject.fail(forward.__name__, f"a dict with the key {self.key!r}", got)
-        expected, got = f"{self.dtype} {list(self.shape)}", _kind(result[self.key])
+        expected, got = f"{self.dtype} {list(self.shape)}", kind(result[self.key])
         if expected != got:
             subject.fail(f"{forward.__name__}[{self.key!r}]", expected, got)
 
@@ -165,10 +172,11 @@ def _make(make: Callable[[], Any], name: str) -> Any:
         raise InputError(f"environment {name} could not be made: {one_line(error)}") from error
 
 
-def _check_single_env(env: Any, subject: _Subject) -> None:
+def _check_single_env(env: Any, actions: tuple[type[gym.Space], ...], subject: _Subject) -> None:
     if not isinstance(env, gym.Env):
         subject.fail("class", "a gymnasium.Env", f"{type(env).__module__}.{type(env).__qualname__}")
-    _check_spaces(getattr(env, "observation_space", None), getattr(env, "action_space", None), subject)
+    spaces = (getattr(env, "observation_space", None), getattr(env, "action_space", None))
+    check_spaces(*spaces, actions, subject.fail)
     # Wrappers unpack what comes from inside, so that a wrong tuple is only seen for what it is on the inside.
     base = env.unwrapped
     _check_reset_arguments(base, subject)
@@ -180,7 +188,7 @@ def _check_single_env(env: Any, subject: _Subject) -> None:
     for _ in range(NUM_STEPS):
         if ended:
             obs, info = subject.call("reset()", RESET_PARTS, env.reset, seed=0)
-            _check_observation(env.observation_space, obs, "observation of reset()", subject)
+            check_observation(env.observation_space, obs, "observation of reset()", subject.fail)
             _check_info(info, "info of reset()", subject)
         ended = _check_step(env, subject)
 
@@ -189,13 +197,13 @@ def _check_step(env: gym.Env, subject: _Subject) -> bool:
     """Takes a step and returns whether the episode ended."""
     result = subject.call("step()", STEP_PARTS, env.step, env.action_space.sample())
     obs, reward, terminated, truncated, info = result
-    _check_observation(env.observation_space, obs, "observation of step()", subject)
+    check_observation(env.observation_space, obs, "observation of step()", subject.fail)
     if np.ndim(reward) != 0 or np.asarray(reward).dtype.kind not in "iuf":
-        subject.fail("reward", "a number", _kind(reward))
-    _check_finite(np.asarray(reward), "reward", subject)
+        subject.fail("reward", "a number", kind(reward))
+    check_finite(np.asarray(reward), "reward", subject.fail)
     for key, value in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(value, bool | np.bool_):
-            subject.fail(key, "a bool", f"{_kind(value)} {value!r}")
+            subject.fail(key, "a bool", f"{kind(value)} {value!r}")
     _check_info(info, "info of step()", subject)
     return bool(terminated or truncated)
 
@@ -211,21 +219,15 @@ def _check_reset_arguments(env: gym.Env, subject: _Subject) -> None:
 
 def _check_info(info: Any, key: str, subject: _Subject) -> None:
     if not isinstance(info, dict):
-        subject.fail(key, "a dict", _kind(info))
-
-
-def _check_spaces(observation_space: Any, action_space: Any, subject: _Subject) -> None:
-    if not isinstance(observation_space, gym.spaces.Box | gym.spaces.Discrete):
-        subject.fail("observation_space", "a Box or Discrete space of gymnasium", str(observation_space))
-    if not isinstance(action_space, gym.spaces.Discrete) or action_space.start != 0:
-        subject.fail("action_space", "a Discrete space of gymnasium that starts at 0", str(action_space))
+        subject.fail(key, "a dict", kind(info))
 
 
 def _check_rows(env: VectorEnv, obs: Any, subject: _Subject) -> None:
-    if not isinstance(obs, np.ndarray) or len(obs) != env.num_envs:
-        subject.fail("observation", f"an array with {env.num_envs} rows", _kind(obs))
-    for i, row in enumerate(obs):
-        _check_observation(env.single_observation_space, row, f"observation of sub-environment {i}", subject)
+    wrong = [part for part in tree.flatten(obs) if not isinstance(part, np.ndarray) or len(part) != env.num_envs]
+    if wrong:
+        subject.fail("observation", f"an array with {env.num_envs} rows", kind(wrong[0]))
+    for i, row in enumerate(iterate(env.observation_space, obs)):
+        check_observation(env.single_observation_space, row, f"observation of sub-environment {i}", subject.fail)
 
 
 def _check_column(env: VectorEnv, values: Any, key: str, kinds: str, subject: _Subject) -> None:
@@ -233,39 +235,3 @@ def _check_column(env: VectorEnv, values: Any, key: str, kinds: str, subject: _S
     if array.shape != (env.num_envs,) or array.dtype.kind not in kinds:
         what = "bools" if kinds == "b" else "numbers"
         subject.fail(key, f"{what} of shape {(env.num_envs,)}", f"{array.dtype} of shape {array.shape}")
-
-
-def _check_observation(space: Any, obs: Any, key: str, subject: _Subject) -> None:
-    if isinstance(space, gym.spaces.Discrete):
-        if np.ndim(obs) != 0 or np.asarray(obs).dtype.kind not in "iu":
-            subject.fail(key, "an int", _kind(obs))
-        low, high = np.array(space.start), np.array(int(space.start) + int(space.n) - 1)
-    else:
-        expected, got = f"{space.dtype} {list(space.shape)}", _kind(obs)
-        if expected != got:
-            subject.fail(key, f"an array {expected}", got)
-        _check_finite(obs, key, subject)
-        low, high = space.low, space.high
-    outside = np.argwhere((np.asarray(obs) < low) | (np.asarray(obs) > high))
-    if len(outside):
-        at = tuple(outside[0].tolist())
-        value = np.asarray(obs)[at]
-        subject.fail(_at(key, at), f"a value from {low[at]} to {high[at]}", str(value))
-
-
-def _check_finite(values: np.ndarray, key: str, subject: _Subject) -> None:
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        at = tuple(bad[0].tolist())
-        subject.fail(_at(key, at), "a finite number", str(values[at]))
-
-
-def _at(key: str, index: tuple[int, ...]) -> str:
-    return f"{key} at {list(index)}" if index else key
-
-
-def _kind(value: Any) -> str:
-    """What a value is: dtype and shape of arrays and tensors, otherwise its class."""
-    if isinstance(value, np.ndarray | np.generic | torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    return type(value).__name__

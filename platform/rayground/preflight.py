@@ -41,7 +41,7 @@ def preflight(config: ArrayConfig) -> Preflight:
     if config.env is None:
         raise InputError("the experiment has no environment: give its config one with .environment(...)")
     if not config.disable_env_checking:
-        checks.check_env(lambda: make_single_env(config), env_name(config))
+        checks.check_env(lambda: make_single_env(config), env_name(config), config.action_spaces)
     spaces = _spaces(config)
     try:
         module = config.get_rl_module_spec(spaces={DEFAULT_MODULE_ID: spaces}).build()

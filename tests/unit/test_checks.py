@@ -90,6 +90,13 @@ def obs(*values, dtype=np.float32):
     return np.array(values, dtype)
 
 
+OBSERVED = "a Box, Discrete, MultiDiscrete or MultiBinary space of gymnasium, or a Dict or Tuple of them"
+ACTED = (
+    "a Discrete space that starts at 0 or a MultiDiscrete space of one dimension that starts at 0 "
+    "or a Box space of floats of one dimension"
+)
+NESTED = gym.spaces.Tuple((gym.spaces.Dict(a=TWO, b=BOX), TWO))
+
 BAD = {
     "reset gives no tuple": (OldReset, "reset(): expected (observation, info), Gymnasium's API, got float32 [2]"),
     "reset takes no seed": (
@@ -137,18 +144,50 @@ BAD = {
     "terminated": (lambda: Good(terminated=0), "terminated: expected a bool, got int 0"),
     "truncated": (lambda: Good(truncated=None), "truncated: expected a bool, got NoneType None"),
     "info": (lambda: Good(info=None), "info of step(): expected a dict, got NoneType"),
-    "no spaces": (NoSpaces, "observation_space: expected a Box or Discrete space of gymnasium, got None"),
-    "dict observations": (
-        lambda: with_spaces(observation_space=gym.spaces.Dict(a=TWO)),
-        "observation_space: expected a Box or Discrete space of gymnasium, got Dict('a': Discrete(2))",
+    "no spaces": (NoSpaces, f"observation_space: expected {OBSERVED}, got None"),
+    "text observations": (
+        lambda: with_spaces(observation_space=gym.spaces.Dict(a=gym.spaces.Text(3))),
+        f"observation_space: expected {OBSERVED}, got Dict('a': Text(1, 3, charset={gym.spaces.Text(3).characters}))",
     ),
-    "box actions": (
-        lambda: with_spaces(action_space=BOX),
-        "action_space: expected a Discrete space of gymnasium that starts at 0, got Box(-1.0, 1.0, (2,), float32)",
+    "dict keys": (
+        lambda: with_spaces(observation_space=gym.spaces.Dict(a=TWO)),
+        "observation of reset(): expected a dict with the keys ['a'], got float32 [2]",
+    ),
+    "inside a dict and a tuple": (
+        lambda: type("Odd", (Good,), {"observation_space": NESTED})(first=({"a": 2, "b": obs(0, 0)}, np.int8(0))),
+        "observation of reset()[0]['a']: expected a value from 0 to 1, got 2",
+    ),
+    "tuple length": (
+        lambda: type("Odd", (Good,), {"observation_space": NESTED})(first=({"a": 1, "b": obs(0, 0)},)),
+        "observation of reset(): expected a tuple of 2, got a tuple of 1",
+    ),
+    "multi discrete bounds": (
+        lambda: type("Odd", (Good,), {"observation_space": gym.spaces.MultiDiscrete([2, 3])})(first=np.array([1, 3])),
+        "observation of reset() at [1]: expected a value from 0 to 2, got 3",
+    ),
+    "multi binary bounds": (
+        lambda: type("Odd", (Good,), {"observation_space": gym.spaces.MultiBinary(2)})(first=np.array([1, 2], np.int8)),
+        "observation of reset() at [1]: expected a value from 0 to 1, got 2",
+    ),
+    "dict actions": (
+        lambda: with_spaces(action_space=gym.spaces.Dict(a=TWO)),
+        f"action_space: expected {ACTED}, got Dict('a': Discrete(2))",
+    ),
+    "whole numbers in a box as actions": (
+        lambda: with_spaces(action_space=gym.spaces.Box(0, 3, (2,), np.int64)),
+        f"action_space: expected {ACTED}, got Box(0, 3, (2,), int64)",
+    ),
+    "a plane of actions": (
+        lambda: with_spaces(action_space=gym.spaces.Box(-1.0, 1.0, (2, 2))),
+        f"action_space: expected {ACTED}, got Box(-1.0, 1.0, (2, 2), float32)",
     ),
     "actions from 1": (
         lambda: with_spaces(action_space=gym.spaces.Discrete(2, start=1)),
-        "action_space: expected a Discrete space of gymnasium that starts at 0, got Discrete(2, start=1)",
+        f"action_space: expected {ACTED}, got Discrete(2, start=1)",
+    ),
+    "components from 1": (
+        lambda: with_spaces(action_space=gym.spaces.MultiDiscrete([2, 2], start=[0, 1])),
+        f"action_space: expected {ACTED}, got MultiDiscrete([2 2], start=[0 1])",
     ),
     "no environment": (NotAnEnv, "class: expected a gymnasium.Env, got test_checks.NotAnEnv"),
 }
@@ -190,14 +229,16 @@ def test_good_environments_pass_and_are_closed():
     assert [env.resets for env in made] == [2, 4]
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1", "Acrobot-v1", "Blackjack-v1"])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1", "Acrobot-v1", "Blackjack-v1", "Pendulum-v1"])
 def test_gymnasiums_environments(env_id):
-    if env_id == "Blackjack-v1":
-        with pytest.raises(InputError, match=r"observation_space: expected a Box or Discrete .* got Tuple"):
-            check_env(lambda: gym.make(env_id), env_id)
-    else:
-        check_env(lambda: gym.make(env_id), env_id)
-        check_env(lambda: gym.make_vec(env_id, num_envs=2, vectorization_mode="sync"), env_id)
+    check_env(lambda: gym.make(env_id), env_id)
+    check_env(lambda: gym.make_vec(env_id, num_envs=2, vectorization_mode="sync"), env_id)
+
+
+def test_an_algorithm_may_take_fewer_kinds_of_actions():
+    message = r"action_space: expected a Discrete space that starts at 0, got Box\(-2.0, 2.0"
+    with pytest.raises(InputError, match=message):
+        check_env(lambda: gym.make("Pendulum-v1"), "Pendulum-v1", (gym.spaces.Discrete,))
 
 
 @pytest.mark.parametrize(
@@ -244,8 +285,8 @@ class BadVector(SyncVectorEnv):
             "observation of sub-environment 1 at [1]: expected a value from -1.0 to 1.0, got 7.0",
         ),
         (
-            SyncVectorEnv([lambda: with_spaces(action_space=BOX)]),
-            "action_space: expected a Discrete space of gymnasium that starts at 0, got Box(-1.0, 1.0, (2,), float32)",
+            SyncVectorEnv([lambda: with_spaces(action_space=gym.spaces.MultiBinary(2))]),
+            f"action_space: expected {ACTED}, got MultiBinary(2)",
         ),
     ],
 )

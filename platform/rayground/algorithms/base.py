@@ -69,7 +69,7 @@ class ArrayAlgorithm(Algorithm):
         # RLlib would raise copies of what an iteration raises, and fail where an exception cannot be copied.
         os.environ.setdefault("RAY_AIR_FULL_TRACEBACKS", "1")
         if not config.disable_env_checking:
-            checks.check_env(lambda: make_single_env(config), env_name(config))
+            checks.check_env(lambda: make_single_env(config), env_name(config), config.action_spaces)
         # Threads that wait for each other cost small networks far more than they bring, the more so on busy cores.
         torch.set_num_threads(max(1, config.num_cpus_for_main_process))
         self.env_steps = self._env_steps_logged = 0

@@ -19,6 +19,7 @@ from rayground.learners.optimizers import parse_optimizer
 from rayground.rollouts.episodes import overrides
 from rayground.rollouts.runner import ArrayEnvRunner
 from rayground.schedules import as_schedule
+from rayground.space_checks import ACTIONS
 
 SUPPORTED = frozenset(
     {
@@ -132,6 +133,7 @@ class ArrayConfig(AlgorithmConfig):
     """Base of our configs: RLlib's builder, with the array runner, and an error for every setting without effect."""
 
     supported: ClassVar[frozenset[str]] = SUPPORTED
+    action_spaces: ClassVar[tuple[type[gym.Space], ...]] = ACTIONS
     numbers: ClassVar[Mapping[str, Number]] = NUMBERS
     seed: Any
     lr: Any

@@ -33,6 +33,7 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
     ``td_error_loss_fn``, ``num_steps_sampled_before_learning_starts`` and the rest mean what they mean in RLlib.
     """
 
+    action_spaces = (gym.spaces.Discrete,)
     supported = SUPPORTED | frozenset(
         {
             "double_q",
