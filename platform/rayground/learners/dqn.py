@@ -7,13 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
-from ray.rllib.algorithms.dqn.dqn_learner import QF_PREDS
+from ray.rllib.algorithms.dqn.dqn_learner import QF_NEXT_PREDS, QF_PREDS, QF_TARGET_NEXT_PREDS
 from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
 from ray.rllib.core.columns import Columns
+from torch import Tensor
 
-from rayground.learners.lean import LeanTorchLearner
+from rayground.learners.lean import STATS, LeanTorchLearner, Tensors
 from rayground.learners.losses import q_learning_target, td_loss
 from rayground.replay import Batch
+from rayground.replay.columns import Column
+
+DISCOUNTS = "discounts"
+"""Column of a minibatch: ``gamma ** m``, or 0 where the episode terminated."""
 
 
 class DQNLearner(LeanTorchLearner, DQNTorchLearner):
@@ -23,12 +28,10 @@ class DQNLearner(LeanTorchLearner, DQNTorchLearner):
         """Builds the module with its target network."""
         super().build()
         self.num_target_updates = 0
-        self._target_pairs = [
-            (online_parameter, target_parameter)
-            for online, target in self.policy_module.get_target_network_pairs()
-            for online_parameter, target_parameter in zip(
-                online.state_dict().values(), target.state_dict().values(), strict=True
-            )
+        pairs = self.policy_module.get_target_network_pairs()
+        self._weights = [[p for net in nets for p in net.parameters()] for nets in zip(*pairs, strict=True)]
+        self._buffers = [
+            pair for online, target in pairs for pair in zip(online.buffers(), target.buffers(), strict=True)
         ]
 
     def use_settings(self, config: AlgorithmConfig) -> None:
@@ -36,6 +39,23 @@ class DQNLearner(LeanTorchLearner, DQNTorchLearner):
         super().use_settings(config)
         self._double_q, self._loss_kind = config.double_q, config.td_error_loss_fn
         self._target_every, self._tau = config.target_network_update_freq, config.tau
+
+    def compute_loss_for_module(
+        self, *, module_id: str, config: AlgorithmConfig | None = None, batch: Tensors, fwd_out: Tensors
+    ) -> Tensor:
+        """The loss of a minibatch ``[B, ...]`` (scalar).
+
+        Args:
+            module_id: RLlib's name of the module.
+            config: Unused: the settings are those of :meth:`use_settings`.
+            batch: ``actions``, ``rewards`` (n-step sums), ``discounts`` and ``weights``, each ``[B]``.
+            fwd_out: The Q-values ``[B, A]`` that ``forward_train`` gives; ``STATS`` is added.
+        """
+        online_next = fwd_out[QF_NEXT_PREDS] if self._double_q else None
+        target = q_learning_target(batch[Columns.REWARDS], batch[DISCOUNTS], fwd_out[QF_TARGET_NEXT_PREDS], online_next)
+        loss, td_error = td_loss(fwd_out[QF_PREDS], batch[Columns.ACTIONS], target, batch["weights"], self._loss_kind)
+        fwd_out[STATS] = {"td_error": td_error, "target_mean": target.mean()}  # type: ignore[assignment]
+        return loss
 
     def learn(self, batch: Batch, env_steps: Sequence[int]) -> tuple[np.ndarray, dict[str, float]]:
         """Takes K gradient steps.
@@ -48,40 +68,45 @@ class DQNLearner(LeanTorchLearner, DQNTorchLearner):
         Returns:
             The TD errors ``[K, B]`` and the K updates' means of what TensorBoard shows.
         """
-        device = self.device
-        obs, next_obs = torch.from_numpy(batch.obs).to(device), torch.from_numpy(batch.next_obs).to(device)
-        actions = torch.from_numpy(batch.actions).to(device, torch.int64)
-        rewards, discounts = torch.from_numpy(batch.rewards).to(device), torch.from_numpy(batch.discounts).to(device)
-        weights = torch.from_numpy(batch.weights).to(device)
-        td_errors, losses, norms, q_means = [], [], [], []
-        for k in range(len(actions)):
-            q_tm1 = self._q_values(obs[k])
-            with torch.no_grad():
-                target_q_t = self.policy_module.forward_target({Columns.OBS: next_obs[k]})[QF_PREDS]
-                online_q_t = self._q_values(next_obs[k]) if self._double_q else None
-            target = q_learning_target(rewards[k], discounts[k], target_q_t, online_q_t)
-            loss, td_error = td_loss(q_tm1, actions[k], target, weights[k], self._loss_kind)
-            norms.append(self.gradient_step(loss, env_steps[k + 1]))
+        columns = {name: column.unbind() for name, column in self._columns(batch).items()}
+        for k in range(len(env_steps) - 1):
+            self.update({name: column[k] for name, column in columns.items()}, env_steps[k + 1])
             self._update_target(env_steps[k], env_steps[k + 1])
-            td_errors.append(td_error)
-            losses.append(loss.detach())
-            q_means.append(target.mean())
-        td_errors_KB = torch.stack(td_errors)
-        return td_errors_KB.cpu().numpy(), {
-            "loss": torch.stack(losses).mean().item(),
-            "grad_norm": torch.stack(norms).mean().item(),
-            "target_mean": torch.stack(q_means).mean().item(),
-            "td_error_abs": td_errors_KB.abs().mean().item(),
-        }
+        stats = self.collect()
+        td_errors_KB = stats.pop("td_error")
+        means = {name: values.mean().item() for name, values in stats.items()}
+        return td_errors_KB.cpu().numpy(), means | {"td_error_abs": td_errors_KB.abs().mean().item()}
 
-    def _q_values(self, obs_B: torch.Tensor) -> torch.Tensor:
-        return self.policy_module.compute_q_values({Columns.OBS: obs_B})[QF_PREDS]
+    def _columns(self, batch: Batch) -> Tensors:
+        columns = self.to_tensors(
+            **{
+                Columns.OBS: batch.obs,
+                Columns.NEXT_OBS: batch.next_obs,
+                Columns.ACTIONS: batch.actions,
+                Columns.REWARDS: batch.rewards,
+                DISCOUNTS: batch.discounts,
+                "weights": batch.weights,
+            }
+        )
+        columns[Columns.ACTIONS] = columns[Columns.ACTIONS].long()
+        return columns
+
+    def example_batch(self) -> Tensors:
+        """A minibatch of zeros in the shapes and dtypes of those from the replay."""
+        size = (1, self.config.train_batch_size_per_learner)
+        column = Column.of(self.policy_module.observation_space, "observation")
+        obs, numbers = np.zeros((*size, *column.shape), column.given), np.zeros(size, np.float32)
+        whole = np.zeros(size, np.int64)
+        batch = Batch(obs, whole, numbers, obs, numbers, numbers, whole)
+        return {name: values[0] for name, values in self._columns(batch).items()}
 
     @torch.no_grad()
     def _update_target(self, env_steps_before: int, env_steps: int) -> None:
         """Moves the target network once for every multiple of the update frequency that was passed."""
         times = env_steps // self._target_every - env_steps_before // self._target_every
         for _ in range(times):
-            for online, target in self._target_pairs:
-                target.lerp_(online, self._tau) if target.is_floating_point() else target.copy_(online)
+            online, target = self._weights
+            torch._foreach_lerp_(target, online, self._tau)
+            for statistic, target_statistic in self._buffers:
+                target_statistic.copy_(statistic)
         self.num_target_updates += times

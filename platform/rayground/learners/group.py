@@ -35,6 +35,7 @@ from ray.rllib.core.rl_module.apis import TargetNetworkAPI
 from ray.rllib.core.rl_module.rl_module import RLModule
 
 from rayground import quiet
+from rayground.algorithms.moments import Moments
 from rayground.errors import InputError, RunError, one_line
 from rayground.learners.lean import Arrays, LeanTorchLearner
 from rayground.learners.optimizers import describe_optimizer
@@ -107,6 +108,11 @@ class RemoteLearners:
         shards = self._learner_class.shard(batch, len(self._actors))
         futures = [actor.learn.remote(shard, *args) for actor, shard in zip(self._actors, shards, strict=True)]
         return self._learner_class.merge(self._results(futures))
+
+    def move_norms(self, observed: Moments) -> None:
+        """Lets the :class:`RunningNorm` layers of every learner know what has been observed since the last call."""
+        self._stale = True
+        self._on_all("move_norms", observed)
 
     @property
     def policy_module(self) -> RLModule:

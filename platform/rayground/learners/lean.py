@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,32 +14,65 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.rl_module.rl_module import RLModule
+from torch import Tensor, nn
 
-from rayground.errors import CheckpointError, RunError
-from rayground.learners.optimizers import clip_gradients, describe_optimizer, make_optimizer
+from custom_models.nets.normalizer import running_norms
+from rayground.algorithms.moments import Moments
+from rayground.errors import CheckpointError, InputError, RunError, one_line
+from rayground.learners.flat import FlatParameters
+from rayground.learners.optimizers import clipped, describe_optimizer, make_optimizer, stepper
 from rayground.schedules import Schedule, as_schedule
 
 logger = logging.getLogger("rayground")
 
 Arrays = dict[str, np.ndarray]
+Tensors = dict[str, Tensor]
+
+STATS = "stats"
+"""What a loss puts into ``fwd_out``: a dict of detached tensors to hand out, the same ones for every minibatch."""
+
+COMPILE_CACHE = "~/.cache/rayground/torchinductor"
 
 
 class LeanTorchLearner(TorchLearner):
-    """One module, one optimizer; a subclass loops over minibatches and calls :meth:`gradient_step` for each."""
+    """One module, one optimizer, and a whole minibatch's work in one call, :meth:`update`.
+
+    Of RLlib's hooks a subclass overrides ``compute_loss_for_module``, which returns the loss and may put tensors into
+    ``fwd_out[STATS]``, and ``configure_optimizers_for_module``. The module answers in ``forward_train``.
+
+    With ``config.framework(torch_compile_learner=True)`` an update is one compiled graph: forward, loss, gradient,
+    clipping and optimizer.
+    """
 
     def build(self) -> None:
-        """Builds module and optimizer as RLlib does, then looks up once what every gradient step needs."""
+        """Builds module and optimizer as RLlib does, then looks up once what every update needs.
+
+        Raises:
+            InputError: If the update is to be compiled and cannot be.
+        """
         super().build()
         self.policy_module: RLModule = self.module[DEFAULT_MODULE_ID]
         self.optimizer: torch.optim.Optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
-        self._parameters_trained = [p for group in self.optimizer.param_groups for p in group["params"]]
+        trained = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
+        self.flat = FlatParameters(trained)
+        self._stepper = stepper(self.optimizer, self.flat)
         self._parameter_names = {p: name for name, p in self.policy_module.named_parameters()}
+        self._world_size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        self._pending: list[tuple[int, Tensors, Tensors]] = []
+        self._objective = _Objective(self)
+        self._step: Callable[[Tensors, float | Tensor], Tensors] = self._eager_step
+        self.compile_s = 0.0
+        if self.config.torch_compile_learner:
+            self._compile()
+
+    def _make_modules_ddp_if_necessary(self) -> None:
+        """RLlib would wrap the module to average gradients; :meth:`apply` does that, on one vector."""
 
     def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig | None = None) -> None:
         """Registers the optimizer of the config; the learning rate is ours to schedule, per gradient step."""
         config = config or self.config
         self.use_settings(config)
-        parameters = self.get_parameters(self._module[module_id])
+        parameters = [p for p in self.get_parameters(self._module[module_id]) if p.requires_grad]
         optimizer = make_optimizer(parameters, config.optimizer, self._lr(0))
         self.optimizer_name = describe_optimizer(config.optimizer)
         self.register_optimizer(module_id=module_id, optimizer=optimizer, params=parameters)
@@ -50,44 +86,127 @@ class LeanTorchLearner(TorchLearner):
         """The learning rate that a gradient step at ``env_steps`` uses."""
         return self._lr(env_steps)
 
-    def gradient_step(self, loss: torch.Tensor, env_steps: int) -> torch.Tensor:
-        """Applies one gradient step.
+    def loss(self, batch: Tensors) -> tuple[Tensor, Tensors]:
+        """The loss of a minibatch (scalar), and what the loss put into ``fwd_out[STATS]``."""
+        fwd_out = self.policy_module.forward_train(batch)
+        loss = self.compute_loss_for_module(
+            module_id=DEFAULT_MODULE_ID, config=self.config, batch=batch, fwd_out=fwd_out
+        )
+        return loss, fwd_out.get(STATS, {})
 
-        Args:
-            loss: Scalar.
-            env_steps: Where the learning rate's schedule stands.
+    def gradient(self, batch: Tensors) -> tuple[Tensor, Tensors]:
+        """The gradient ``[P]`` of a minibatch's loss, and the loss's tensors with the loss itself as ``loss``."""
+        loss, stats = self.loss(batch)
+        return self.flat.gradient(loss), stats | {"loss": loss.detach()}
+
+    def apply(self, gradient_P: Tensor, rate: float | Tensor) -> Tensor:
+        """Averages a gradient over all learners, clips it and takes a step, but none with one that is not finite.
 
         Returns:
-            The global gradient norm before clipping (scalar).
-
-        Raises:
-            RunError: If the loss or a gradient is not finite; nothing is applied then.
+            The gradient's norm before clipping (scalar).
         """
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = clip_gradients(self._parameters_trained, self._grad_clip, self._grad_clip_by)
-        if not torch.isfinite(norm):
-            raise RunError(self._not_finite(loss, env_steps))
+        if self._world_size > 1:
+            torch.distributed.all_reduce(gradient_P)
+            gradient_P = gradient_P / self._world_size
+        norm = torch.linalg.vector_norm(gradient_P)
+        self._stepper.step(clipped(gradient_P, norm, self._grad_clip, self._grad_clip_by, self.flat), rate)
+        return norm
+
+    def update(self, batch: Tensors, env_steps: int) -> None:
+        """Takes one gradient step on a minibatch.
+
+        Args:
+            batch: What the module and the loss read, on the learner's device.
+            env_steps: Where the learning rate's schedule stands.
+        """
         rate = self._lr(env_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
-        return norm
+        self._pending.append((env_steps, batch, self._step(batch, rate)))
 
-    def _not_finite(self, loss: torch.Tensor, env_steps: int) -> str:
-        if not torch.isfinite(loss):
-            what = f"the loss is {loss.item()}"
-        else:
-            names = [
-                self._parameter_names[p]
-                for p in self._parameters_trained
-                if p.grad is not None and not torch.isfinite(p.grad).all()
-            ]
+    def collect(self) -> Tensors:
+        """What the updates since the last call gave, each ``[K, ...]``, with ``loss`` and ``grad_norm``.
+
+        Raises:
+            RunError: If a loss or a gradient was not finite; that step was not applied.
+        """
+        pending, self._pending = self._pending, []
+        stats = {name: torch.stack([found[name] for _, _, found in pending]) for name in pending[0][2]}
+        finite_K = torch.isfinite(stats["grad_norm"])
+        if not finite_K.all():
+            env_steps, batch, found = pending[int(finite_K.int().argmin())]
+            raise RunError(self._not_finite(env_steps, batch, found["loss"]))
+        return stats
+
+    def _eager_step(self, batch: Tensors, rate: float | Tensor) -> Tensors:
+        gradient_P, stats = self.gradient(batch)
+        stats["grad_norm"] = self.apply(gradient_P, rate)
+        return stats
+
+    def _functional_gradient(self, batch: Tensors) -> tuple[Tensor, Tensors]:
+        """What :meth:`gradient` gives, in a form that a graph can hold."""
+
+        def objective(vector: Tensor) -> tuple[Tensor, Tensors]:
+            parameters = dict(zip(self._objective.trained, self.flat.views(vector), strict=True))
+            return torch.func.functional_call(self._objective, parameters, (batch,))
+
+        gradient_P, (loss, stats) = torch.func.grad_and_value(objective, has_aux=True)(self.flat.vector)
+        return gradient_P, stats | {"loss": loss.detach()}
+
+    def _graph_step(self, batch: Tensors, rate: float | Tensor) -> Tensors:
+        gradient_P, stats = self._functional_gradient(batch)
+        stats["grad_norm"] = self.apply(gradient_P, rate)
+        return stats
+
+    def _compile(self) -> None:
+        """Compiles the update and tries it, so that what cannot be compiled is found before training."""
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(COMPILE_CACHE).expanduser()))
+        started = time.perf_counter()
+        graph = torch.compile(self._graph_step, fullgraph=True, dynamic=False)
+        rate = torch.zeros((), device=self.flat.vector.device)
+        kept = [tensor.clone() for tensor in self._trained_state()]
+        try:
+            graph(self.example_batch(), rate)
+        except Exception as error:  # whatever torch.compile raises, of many classes
+            raise InputError(
+                f"torch_compile_learner: {type(self.policy_module).__name__} and its loss cannot be compiled: "
+                f"{one_line(error)}; leave --compile out"
+            ) from error
+        with torch.no_grad():
+            for tensor, value in zip(self._trained_state(), kept, strict=True):
+                tensor.copy_(value)
+        self.compile_s = time.perf_counter() - started
+        logger.info("compiled the update in %.1f s; %s keeps it for the next run", self.compile_s, COMPILE_CACHE)
+        self._step = lambda batch, value: graph(batch, rate.fill_(value))
+
+    def _trained_state(self) -> list[Tensor]:
+        moments = [value for state in self.optimizer.state.values() for value in state.values()]
+        return [self.flat.vector, *moments]
+
+    def example_batch(self) -> Tensors:
+        """A minibatch of zeros in the shapes and dtypes of those that :meth:`update` will get."""
+        raise NotImplementedError
+
+    def _not_finite(self, env_steps: int, batch: Tensors, loss: Tensor) -> str:
+        if torch.isfinite(loss):
+            gradients = zip(self.flat.parameters, self.flat.views(self.gradient(batch)[0]), strict=True)
+            names = [self._parameter_names[p] for p, gradient in gradients if not torch.isfinite(gradient).all()]
             what = f"the gradient of {', '.join(names) or 'the module'} is not finite"
+        else:
+            what = f"the loss is {loss.item()}"
         return (
             f"at env step {env_steps} {what}; the step was not applied. "
             "Look for rewards or observations that are not finite, or lower lr"
         )
+
+    def to_tensors(self, **arrays: np.ndarray) -> Tensors:
+        """Moves arrays to the learner's device; integers other than observations' become int64."""
+        return {name: torch.from_numpy(array).to(self.device, non_blocking=True) for name, array in arrays.items()}
+
+    def move_norms(self, observed: Moments) -> None:
+        """Lets the module's :class:`RunningNorm` layers know what has been observed since the last call."""
+        for norm in running_norms(self.policy_module):
+            norm.update(observed.count, observed.mean, observed.var)
 
     def module_arrays(self) -> Arrays:
         """All parameters and buffers of the module by name, target networks included."""
@@ -128,12 +247,24 @@ class LeanTorchLearner(TorchLearner):
         if optimizer_name != self.optimizer_name:
             logger.warning("the optimizer was %s and is %s: it starts anew", optimizer_name, self.optimizer_name)
             arrays = {}
-        by_name: dict[str, dict[str, Any]] = {}
+        parameters = {name: parameter for parameter, name in self._parameter_names.items()}
+        moments: dict[nn.Parameter, dict[str, Tensor]] = {}
         for key, value in arrays.items():
             name, moment = key.rsplit("/", 1)
-            by_name.setdefault(name, {})[moment] = torch.as_tensor(value).clone()
-        self.optimizer.state.clear()
-        for parameter in self._parameters_trained:
-            state = by_name.get(self._parameter_names[parameter])
-            if state:
-                self.optimizer.state[parameter] = {k: v.to(parameter.device) for k, v in state.items()}
+            tensor = torch.as_tensor(value).clone().to(parameters[name].device)
+            moments.setdefault(parameters[name], {})[moment] = tensor
+        self._stepper.load(moments)
+
+
+class _Objective(nn.Module):
+    """The loss as a module, whose parameters ``torch.func`` can exchange for the slices of a vector."""
+
+    def __init__(self, learner: LeanTorchLearner) -> None:
+        super().__init__()
+        self.module = learner.policy_module
+        self._loss = learner.loss
+        own = {parameter: name for name, parameter in self.named_parameters()}
+        self.trained = [own[parameter] for parameter in learner.flat.parameters]
+
+    def forward(self, batch: Tensors) -> tuple[Tensor, Tensors]:
+        return self._loss(batch)

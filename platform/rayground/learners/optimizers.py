@@ -1,21 +1,28 @@
-"""Torch optimizers from a config value, and clipping that tells when a gradient is not finite."""
+"""Torch's optimizers, from a config value, run over one vector of parameters; and clipping."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
+from torch import Tensor
+from torch.optim.adam import adam
+from torch.optim.rmsprop import rmsprop
+from torch.optim.sgd import sgd
 
 from rayground.errors import InputError, closest
+from rayground.learners.flat import FlatParameters
 
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "rmsprop": torch.optim.RMSprop,
     "sgd": torch.optim.SGD,
 }
+
+_HOW_TORCH_COMPUTES = {"foreach", "fused", "capturable", "differentiable"}
+"""Arguments without a say in what is computed; how, is chosen here."""
 
 
 def parse_optimizer(value: Any) -> tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]:
@@ -30,7 +37,7 @@ def parse_optimizer(value: Any) -> tuple[Callable[..., torch.optim.Optimizer], d
         raise InputError(
             f"optimizer: expected one of {', '.join(_OPTIMIZERS)}, got {name!r}{closest(str(name), _OPTIMIZERS)}"
         )
-    known = inspect.signature(_OPTIMIZERS[name]).parameters.keys() - {"params", "lr"}
+    known = inspect.signature(_OPTIMIZERS[name]).parameters.keys() - {"params", "lr"} - _HOW_TORCH_COMPUTES
     for option in options:
         if option not in known:
             raise InputError(
@@ -47,33 +54,183 @@ def describe_optimizer(value: Any) -> str:
 
 
 def make_optimizer(parameters: Iterable[torch.nn.Parameter], value: Any, lr: float) -> torch.optim.Optimizer:
-    """Builds the optimizer that ``value`` describes; Adam and SGD in torch's fused form."""
+    """Builds the optimizer that ``value`` describes."""
     optimizer_class, options = parse_optimizer(value)
-    if "fused" in inspect.signature(optimizer_class).parameters:
-        options.setdefault("fused", True)
     return optimizer_class(parameters, lr=lr, **options)
 
 
-def clip_gradients(parameters: list[torch.nn.Parameter], limit: float | None, by: str) -> torch.Tensor:
-    """Clips gradients in place as RLlib's ``grad_clip`` and ``grad_clip_by`` say.
+class Stepper(Protocol):
+    """Applies gradients ``[P]`` with an optimizer of torch's."""
+
+    def step(self, gradient_P: Tensor, rate: float | Tensor) -> None:
+        """Applies one gradient with a learning rate."""
+
+    def load(self, moments: dict[torch.nn.Parameter, dict[str, Tensor]]) -> None:
+        """Replaces all moments; parameters that are not named start anew."""
+
+
+def stepper(optimizer: torch.optim.Optimizer, flat: FlatParameters) -> Stepper:
+    """Returns what steps ``optimizer``: over the vector if it is a plain one of ours, by its own ``step`` otherwise."""
+    groups = optimizer.param_groups
+    is_plain = type(optimizer) in _FUNCTIONS and len(groups) == 1 and not groups[0].get("differentiable")
+    return FlatStepper(optimizer, flat) if is_plain else OwnStepper(optimizer, flat)
+
+
+class FlatStepper:
+    """Runs Adam, RMSprop or SGD through torch's functional form on one vector instead of on each parameter.
+
+    The optimizer's ``state`` shows the moments of each parameter, as if it had stepped itself. SGD's momentum starts
+    at zero.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, flat: FlatParameters) -> None:
+        self._vector, self._group = flat.vector, optimizer.param_groups[0]
+        self._function = _FUNCTIONS[type(optimizer)]
+        self._step = torch.zeros((), device=flat.vector.device)
+        self._moments = {name: torch.zeros_like(flat.vector) for name in _moments(self._group)}
+        self._state = optimizer.state
+        views = {name: flat.views(vector) for name, vector in self._moments.items()}
+        for i, parameter in enumerate(flat.parameters):
+            self._state[parameter] = {"step": self._step} | {name: views[name][i] for name in views}
+
+    @torch.no_grad()
+    def step(self, gradient_P: Tensor, rate: float | Tensor) -> None:
+        """Applies one gradient with a learning rate."""
+        self._function(self._vector, gradient_P, self._moments, self._step, rate, self._group)
+
+    @torch.no_grad()
+    def load(self, moments: dict[torch.nn.Parameter, dict[str, Tensor]]) -> None:
+        """Replaces all moments; parameters that are not named start anew."""
+        self._step.zero_()
+        for vector in self._moments.values():
+            vector.zero_()
+        for parameter, values in moments.items():
+            for name, value in values.items():
+                self._state[parameter][name].copy_(value)
+
+
+class OwnStepper:
+    """Steps any optimizer of torch's, such as one with a rate for each group, by itself.
+
+    Groups that begin with the config's learning rate follow its schedule; others keep their own.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, flat: FlatParameters) -> None:
+        self._optimizer, self._flat = optimizer, flat
+        first = optimizer.defaults.get("lr")
+        self._scheduled = [group for group in optimizer.param_groups if group["lr"] == first]
+
+    def step(self, gradient_P: Tensor, rate: float | Tensor) -> None:
+        """Applies one gradient with a learning rate."""
+        for parameter, gradient in zip(self._flat.parameters, self._flat.views(gradient_P), strict=True):
+            parameter.grad = gradient
+        for group in self._scheduled:
+            group["lr"] = rate
+        self._optimizer.step()
+
+    def load(self, moments: dict[torch.nn.Parameter, dict[str, Tensor]]) -> None:
+        """Replaces all moments; parameters that are not named start anew."""
+        self._optimizer.state.clear()
+        self._optimizer.state.update({parameter: dict(values) for parameter, values in moments.items()})
+
+
+Moments = dict[str, Tensor]
+Group = dict[str, Any]
+
+
+def _moments(group: Group) -> list[str]:
+    """Names of the vectors that an optimizer with these options keeps, as torch calls them."""
+    if "betas" in group:
+        return ["exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * group["amsgrad"]
+    momentum = ["momentum_buffer"] * (group["momentum"] > 0)
+    return (["square_avg"] + ["grad_avg"] * group["centered"] if "alpha" in group else []) + momentum
+
+
+def _listed(moments: Moments, name: str) -> list[Tensor]:
+    return [moments[name]] if name in moments else []
+
+
+def _adam(vector: Tensor, gradient: Tensor, moments: Moments, step: Tensor, rate: float | Tensor, group: Group) -> None:
+    compiling = torch.compiler.is_compiling()
+    adam(
+        [vector],
+        [gradient],
+        _listed(moments, "exp_avg"),
+        _listed(moments, "exp_avg_sq"),
+        _listed(moments, "max_exp_avg_sq"),
+        [step],
+        fused=not compiling,  # a graph fuses it with all the rest
+        foreach=False,
+        capturable=compiling,
+        amsgrad=group["amsgrad"],
+        beta1=group["betas"][0],
+        beta2=group["betas"][1],
+        lr=rate,
+        decoupled_weight_decay=group["decoupled_weight_decay"],
+        **_same(group, "weight_decay", "eps", "maximize"),
+    )
+
+
+def _rmsprop(
+    vector: Tensor, gradient: Tensor, moments: Moments, step: Tensor, rate: float | Tensor, group: Group
+) -> None:
+    rmsprop(
+        [vector],
+        [gradient],
+        _listed(moments, "square_avg"),
+        _listed(moments, "grad_avg"),
+        _listed(moments, "momentum_buffer"),
+        [step],
+        foreach=False,
+        capturable=torch.compiler.is_compiling(),
+        lr=rate,  # type: ignore[arg-type]  # a graph takes a tensor
+        **_same(group, "alpha", "eps", "weight_decay", "momentum", "centered", "maximize"),
+    )
+
+
+def _sgd(vector: Tensor, gradient: Tensor, moments: Moments, step: Tensor, rate: float | Tensor, group: Group) -> None:
+    step += 1
+    sgd(
+        [vector],
+        [gradient],
+        [moments.get("momentum_buffer")],
+        foreach=False,
+        lr=rate,  # type: ignore[arg-type]  # a graph takes a tensor
+        **_same(group, "weight_decay", "momentum", "dampening", "nesterov", "maximize"),
+    )
+
+
+def _same(group: Group, *names: str) -> dict[str, Any]:
+    return {name: group[name] for name in names}
+
+
+_FUNCTIONS: dict[type, Callable[[Tensor, Tensor, Moments, Tensor, float | Tensor, Group], None]] = {
+    torch.optim.Adam: _adam,
+    torch.optim.RMSprop: _rmsprop,
+    torch.optim.SGD: _sgd,
+}
+
+
+def clipped(gradient_P: Tensor, norm: Tensor, limit: float | None, by: str, flat: FlatParameters) -> Tensor:
+    """Clips a gradient as RLlib's ``grad_clip`` and ``grad_clip_by`` say; all zeros if it is not finite.
+
+    No number is read back from the device.
 
     Args:
-        parameters: Those with a gradient.
+        gradient_P: The gradient ``[P]``; it may be overwritten.
+        norm: Its norm (scalar).
         limit: The bound, None for no clipping.
         by: ``"global_norm"``, ``"norm"`` (each tensor on its own) or ``"value"`` (each element).
-
-    Returns:
-        The global norm before clipping (scalar): not finite if any gradient is not.
+        flat: What it is the gradient of.
     """
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    total_norm = get_total_norm(gradients)
-    if limit is None:
-        return total_norm
-    if by == "global_norm":
-        clip_grads_with_norm_(parameters, limit, total_norm)
-    elif by == "value":
-        clip_grad_value_(parameters, limit)
-    else:
-        for parameter in parameters:
-            torch.nn.utils.clip_grad_norm_(parameter, limit)
-    return total_norm
+    if limit is not None and by == "global_norm":
+        scaled = gradient_P * (limit / (norm + 1e-6)).clamp(max=1.0)
+        # A norm of inf gives inf * 0 and 0 * 0, one of NaN gives NaN everywhere: in both nothing remains.
+        return torch.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0)
+    if limit is not None and by == "value":
+        gradient_P = gradient_P.clamp(-limit, limit)
+    elif limit is not None:
+        norms = [limit / (view.norm() + 1e-6) for view in flat.views(gradient_P)]
+        parts = zip(flat.views(gradient_P), norms, strict=True)
+        gradient_P = torch.cat([(view * factor.clamp(max=1.0)).reshape(-1) for view, factor in parts])
+    return torch.nan_to_num(gradient_P * (norm * 0 + 1), nan=0.0, posinf=0.0, neginf=0.0)

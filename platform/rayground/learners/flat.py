@@ -1,0 +1,48 @@
+"""A module's trained parameters as one vector: what is done to all of them costs one call instead of one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from rayground.errors import InputError
+
+
+class FlatParameters:
+    """One vector ``[P]``, of which each parameter is a view.
+
+    Gradients, moments and target networks laid out the same way are clipped, scaled and moved by one operation on the
+    vector. For small networks that halves the cost of a gradient step, which is the calls and not the arithmetic.
+
+    Attributes:
+        parameters: The parameters; each goes on as it was for everybody else, and reads what is written to ``vector``.
+        vector: Their values, one after the other.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Moves the values of ``parameters`` into one vector.
+
+        Raises:
+            InputError: If there are none, or they differ in dtype or device.
+        """
+        kinds = {(parameter.dtype, parameter.device) for parameter in parameters}
+        if len(kinds) != 1:
+            found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds)) or "no parameter"
+            raise InputError(f"expected trained parameters of one dtype on one device, got {found}")
+        self.parameters = list(parameters)
+        self._sizes = [parameter.numel() for parameter in parameters]
+        self._shapes = [parameter.shape for parameter in parameters]
+        self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        for parameter, view in zip(self.parameters, self.views(self.vector), strict=True):
+            parameter.data = view
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """Cuts a vector ``[P]`` into views of the parameters' shapes."""
+        return [part.view(shape) for part, shape in zip(vector.split(self._sizes), self._shapes, strict=True)]
+
+    def gradient(self, loss: Tensor) -> Tensor:
+        """The gradient ``[P]`` of a scalar; zero for parameters that it does not depend on."""
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        return torch.cat([gradient.reshape(-1) for gradient in gradients])
