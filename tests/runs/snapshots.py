@@ -23,12 +23,12 @@ from rayground.schedules import Piecewise
 
 RATE, EPSILON = Piecewise(((0, 1e-3), (1_000, 1e-4))), Piecewise(((0, 1.0), (800, 0.1)))
 """The schedules of the tiny experiment."""
-TIMES = {"time_s", "env_steps_per_s"}
+TIMES = ("time_s", "env_steps_per_s", "time/", "runner_time/")
 
 
 def untimed(row: dict[str, Any]) -> dict[str, Any]:
     """A row without times and speeds, and without RLlib's own names, most of which are times."""
-    return {key: value for key, value in row.items() if key not in TIMES and not key.startswith("rllib/")}
+    return {key: value for key, value in row.items() if not key.startswith((*TIMES, "rllib/"))}
 
 
 def everything(algorithm: DQN) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,10 +24,13 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
+from custom_models.nets.normalizer import running_norms
 from rayground import checks, quiet
 from rayground.algorithms import state
 from rayground.algorithms.config import ArrayConfig
 from rayground.algorithms.headline import EpisodeWindow
+from rayground.algorithms.moments import Moments
+from rayground.algorithms.timing import RunnerTimes, WallClock
 from rayground.errors import InputError, closest
 from rayground.policies import TrainedPolicy
 from rayground.rollouts.environments import env_name, make_single_env
@@ -52,6 +55,7 @@ class ArrayAlgorithm(Algorithm):
     Attributes:
         env_steps: Env steps taken so far.
         episodes: The finished episodes, and the window that headline metrics are over.
+        clock: Divides the wall time between two results; what ``training_step`` does runs in its parts.
         interruption: Asked between steps; when true, an iteration or an evaluation ends early.
         own_config: The config as it was built, without the changes that training made.
     """
@@ -78,6 +82,7 @@ class ArrayAlgorithm(Algorithm):
         self.pinned: frozenset[str] = frozenset()
         self.interruption: Callable[[], bool] = lambda: False
         self._reset_next = True
+        self.clock, self._runner_times = WallClock(), RunnerTimes()
         self._eval_runner: ArrayEnvRunner | None = None
         quiet.after_import()
         try:
@@ -90,6 +95,7 @@ class ArrayAlgorithm(Algorithm):
             raise
         self.runners = RunnerGroup(self.env_runner_group, self.config, lambda: self.interruption())
         self.learner = self.learner_group._learner
+        self._has_norms, self._observed = bool(running_norms(self.learner.policy_module)), Moments()
         self.own_config = self.config
         self.config.check_module(self.learner.policy_module, self.observation_space, self.action_space)
         self.sync_weights()
@@ -123,20 +129,49 @@ class ArrayAlgorithm(Algorithm):
 
     def sample(self, num_steps: int) -> list[Rollout]:
         """Takes ``num_steps`` vector steps with every runner and counts them."""
-        rollouts = self.runners.sample(num_steps, self.env_steps, reset=self._reset_next)
+        self.request(num_steps)
+        return self.collect()
+
+    def request(self, num_steps: int) -> None:
+        """Asks every runner for ``num_steps`` vector steps with the newest weights; :meth:`collect` gives them."""
+        self.runners.request(num_steps, self.env_steps, reset=self._reset_next)
         self._reset_next = False
+
+    def collect(self) -> list[Rollout]:
+        """Waits for the vector steps that were requested, and counts them."""
+        here = self.runners.local is not None
+        with self.clock("rest" if here else "wait"):
+            rollouts = self.runners.collect()
         for rollout in rollouts:
             self.env_steps += rollout.num_env_steps
             self.episodes.extend(rollout.episodes)
+            self._runner_times.add(rollout.runner, rollout.seconds)
+            if self._has_norms:
+                self._observed.add(rollout.obs[:-1][rollout.valid])
+            if here:
+                self.clock.move("env", rollout.seconds["env"])
+                self.clock.move("inference", rollout.seconds["inference"])
         return rollouts
+
+    def learning(self) -> AbstractContextManager[None]:
+        """What runs inside ``with self.learning():`` counts as learning, or as waiting for remote learners."""
+        return self.clock("wait" if self.config.num_learners else "learn")
 
     def first_lane(self, rollout: Rollout) -> int:
         """The replay lane of a rollout's first sub-environment."""
         return max(0, rollout.runner - 1) * self.config.num_envs_per_env_runner
 
     def sync_weights(self) -> None:
-        """Gives the learner's weights to the runners."""
-        self.runners.set_weights(self.learner.module_arrays())
+        """Gives the learner's weights to the runners, its norms moved first."""
+        with self.clock("sync"):
+            self.move_norms()
+            self.runners.set_weights(self.learner.module_arrays())
+
+    def move_norms(self) -> None:
+        """Lets the module's :class:`RunningNorm` layers, if it has any, know what was observed since the last time."""
+        if self._observed.count:
+            self.learner.move_norms(self._observed)
+            self._observed = Moments()
 
     def log_iteration(self) -> None:
         """Tells RLlib's MetricsLogger what its users look for under RLlib's own names."""
@@ -156,12 +191,20 @@ class ArrayAlgorithm(Algorithm):
         """RLlib repeats ``training_step`` until enough was sampled; ours does one iteration, and may end early."""
         with self.metrics.log_time((TIMERS, TRAINING_ITERATION_TIMER)), TrainIterCtx(algo=self) as context:
             self.training_step()
+            if self._observed.count:  # nothing waits at the end of an iteration, for a checkpoint would not have it
+                self.sync_weights()
         return self.metrics.compile(), context
 
     def step(self) -> dict[str, Any]:
         """RLlib's iteration; the result's ``headline`` holds our metrics."""
         result = super().step()
-        result["headline"] = {"env_steps": self.env_steps} | self.episodes.headline() | self.metrics_of_iteration()
+        result["headline"] = (
+            {"env_steps": self.env_steps}
+            | self.episodes.headline()
+            | self.metrics_of_iteration()
+            | {f"time/{part}_share": share for part, share in self.clock.shares().items()}
+            | {f"runner_time/{part}_share": share for part, share in self._runner_times.shares().items()}
+        )
         return result
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
@@ -259,7 +302,7 @@ class ArrayAlgorithm(Algorithm):
         """
         if policy_id != DEFAULT_MODULE_ID:
             raise InputError(f"no policy {policy_id!r}; there is {DEFAULT_MODULE_ID!r}")
-        return TrainedPolicy(self.learner.policy_module, on_change=self.sync_weights)
+        return TrainedPolicy(self.learner.policy_module, self.config, on_change=self.sync_weights)
 
     def compute_single_action(self, observation: Any, *, explore: bool = False, **_: Any) -> Any:
         """The policy's action for one observation, greedy unless ``explore``."""
@@ -309,7 +352,7 @@ class ArrayAlgorithm(Algorithm):
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         """Reads what :meth:`save_checkpoint` wrote; called by :meth:`restore`."""
-        self._reset_next = True
+        self._reset_next, self._observed = True, Moments()
         state.load(self, Path(checkpoint_dir))
         self.sync_weights()
         make_callback(

@@ -178,12 +178,23 @@ class DQN(ArrayAlgorithm):
         )
 
     def training_step(self) -> None:
-        """One iteration of ``min_sample_timesteps_per_iteration`` env steps: act, store, learn."""
+        """One iteration of ``min_sample_timesteps_per_iteration`` env steps: act, store, learn.
+
+        Remote runners take their next steps while what they took before is stored and learnt from: their policy is
+        then older by one more fragment, and nothing else differs. None of them is at work when an iteration ends.
+        """
         start, goal = self.env_steps, self.env_steps_goal()
-        # Even an interrupted iteration takes a step: no two results, and no two checkpoints, are of the same one.
-        while self.env_steps < goal and not (self.env_steps > start and self.interruption()):
-            for rollout in self.sample(self.config.get_rollout_fragment_length()):
-                self.replay.add(rollout, first_lane=self.first_lane(rollout))
+        num_steps, goes_on = self.config.get_rollout_fragment_length(), True
+        self.request(num_steps)
+        while goes_on:
+            rollouts = self.collect()
+            # Even an interrupted iteration takes a step: no two results, and no two checkpoints, are of the same one.
+            goes_on = self.env_steps < goal and not (self.env_steps > start and self.interruption())
+            if goes_on:
+                self.request(num_steps)
+            with self.clock("replay"):
+                for rollout in rollouts:
+                    self.replay.add(rollout, first_lane=self.first_lane(rollout))
             self.learn()
         self.log_iteration()
 
@@ -192,21 +203,25 @@ class DQN(ArrayAlgorithm):
         due = self.updates.due(self.env_steps)
         if due <= 0:
             return
+        self.move_norms()  # replayed observations are of any age: the newest statistics fit them best
         while due > 0:
             count = min(due, MAX_UPDATES_AT_ONCE)
-            batch = self.replay.sample(
-                self.config.total_train_batch_size, num_batches=count, beta=self._beta(self.env_steps)
-            )
-            td_errors, means = self.learner.learn(batch, self.updates.next(count))
-            self.replay.update_priorities(batch.indices, td_errors)
+            with self.clock("replay"):
+                batch = self.replay.sample(
+                    self.config.total_train_batch_size, num_batches=count, beta=self._beta(self.env_steps)
+                )
+                with self.learning():
+                    td_errors, means = self.learner.learn(batch, self.updates.next(count))
+                self.replay.update_priorities(batch.indices, td_errors)
             self._learned.append((count, means))
             due -= count
         self.sync_weights()
 
-    def metrics_of_iteration(self) -> dict[str, float]:
+    def metrics_of_iteration(self) -> dict[str, float | None]:
         """Learner, exploration and replay, as ``docs/metrics.md`` explains them."""
-        row = {
+        row: dict[str, float | None] = {
             "learner/updates": self.updates.updates,
+            "learner/replay_ratio": self.updates.measured_ratio(self.env_steps),
             "learner/target_updates": self.learner.num_target_updates,
             "learner/lr": self.learner.learning_rate(self.env_steps),
             "explore/epsilon": self._epsilon(self.env_steps),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,8 +21,8 @@ class Moments:
     """
 
     count: int = 0
-    mean: np.ndarray | float = 0.0
-    var: np.ndarray | float = 0.0
+    mean: np.ndarray = field(default_factory=lambda: np.zeros(()))
+    var: np.ndarray = field(default_factory=lambda: np.zeros(()))
 
     def add(self, obs: np.ndarray) -> None:
         """Adds ``[B, ...]`` observations."""

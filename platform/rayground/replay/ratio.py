@@ -40,6 +40,11 @@ class UpdateClock:
         self.updates += count
         return steps
 
+    def measured_ratio(self, env_steps: int) -> float | None:
+        """Updates done per env step since counting starts (or the ratio changed); None before."""
+        steps = env_steps - self.anchor_env_steps
+        return (self.updates - self.anchor_updates) / steps if steps > 0 else None
+
     def change(self, ratio: float, env_steps: int) -> None:
         """Goes on with another ratio from ``env_steps``; what is due by then is not lost, nor done twice."""
         if ratio != self.ratio and env_steps > self.anchor_env_steps:

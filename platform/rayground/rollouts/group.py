@@ -47,6 +47,8 @@ class RunnerGroup:
         self._group, self._config, self._interruption = group, config, interruption
         self._weights: Any = None
         self._stale: set[int] = set()
+        self._requested: dict[int, Any] = {}
+        self._not_handed_out: set[int] = set()
         self._down_since: dict[int, float] = {}
         self.restarts = 0
 
@@ -68,13 +70,30 @@ class RunnerGroup:
             self._weights = ray.put(weights)
             self._stale = set(self._actors())
 
-    def sample(self, num_steps: int, env_steps: int, *, reset: bool = False) -> list[Rollout]:
-        """Takes ``num_steps`` vector steps with each runner.
+    def request(self, num_steps: int, env_steps: int, *, reset: bool = False) -> None:
+        """Asks each runner for ``num_steps`` vector steps: remote ones take them while this process goes on.
 
         Args:
             num_steps: Vector steps per runner.
             env_steps: Env steps handed out so far, by all runners together.
-            reset: Whether the environments start anew first.
+            reset: Whether the environments start anew first. Where the last fragment asked for was never handed out,
+                they do so anyway: the next one would not continue what is known.
+        """
+        actors, requested = self._actors(), {}
+        for index in [0] if self.local is not None else sorted(actors):
+            anew = reset or index in self._not_handed_out
+            call: dict[str, Any] = {"num_steps": num_steps, "env_steps": env_steps, "reset": anew}
+            if self.local is None:
+                weights = self._weights if index in self._stale else None
+                requested[index] = actors[index].sample_arrays.remote(weights=weights, **call)
+            else:
+                requested[index] = call
+        self._requested = requested
+        self._not_handed_out |= requested.keys()
+        self._stale -= requested.keys()
+
+    def collect(self) -> list[Rollout]:
+        """Waits for what was requested; the local runner samples only now.
 
         Returns:
             One rollout per runner, by index; a runner that has died and is being restarted is left out.
@@ -83,22 +102,24 @@ class RunnerGroup:
             EnvironmentCrash: If an environment raised.
             RunError: If a runner is gone for good, or does not answer or come back within ``sample_timeout_s``.
         """
-        call: dict[str, Any] = {"num_steps": num_steps, "env_steps": env_steps, "reset": reset}
-        if self.local is not None:
-            return self._good([self.local.sample_arrays(**call)])
-        futures = {
-            index: actor.sample_arrays.remote(weights=self._weights if index in self._stale else None, **call)
-            for index, actor in sorted(self._actors().items())
-        }
+        requested, self._requested = self._requested, {}
         results = []
-        for index, future in futures.items():
-            result = self._result(index, future)
-            if result is not None:
-                self._stale.discard(index)
+        for index, asked in requested.items():
+            result = self._result(index, asked) if self.local is None else self.local.sample_arrays(**asked)
+            if result is None:
+                self._stale.add(index)
+            else:
                 results.append(result)
         if not results:
             time.sleep(RETRY_S)
-        return self._good(results)
+        rollouts = self._good(results)
+        self._not_handed_out -= {rollout.runner for rollout in rollouts}
+        return rollouts
+
+    def sample(self, num_steps: int, env_steps: int, *, reset: bool = False) -> list[Rollout]:
+        """Takes ``num_steps`` vector steps with each runner: :meth:`request` and :meth:`collect` in one."""
+        self.request(num_steps, env_steps, reset=reset)
+        return self.collect()
 
     def get_episodes(self) -> list[bytes | None]:
         """Every runner's environments in the middle of their episodes; see :meth:`ArrayEnvRunner.get_episodes`."""
@@ -109,6 +130,7 @@ class RunnerGroup:
 
     def set_episodes(self, episodes: list[bytes]) -> bool:
         """Lets every runner go on with its episodes, one for each runner, in order; returns whether all could."""
+        self._not_handed_out.clear()
         if self.local is not None:
             return self.local.set_episodes(episodes[0])
         actors = sorted(self._actors().items())
