@@ -24,7 +24,6 @@ from rayground.flags import Flags, parse
 from rayground.interruption import Interrupted
 from rayground.keeper import env_steps_of
 from rayground.launch import Origin, ready, resume_here, train_here
-from rayground.policies import TrainedPolicy
 from rayground.progress import Ended, seeds_summary, summary
 from rayground.results.folder import DEFAULT_STORAGE
 from rayground.results.runs import RunFiles, resolve_checkpoint, run_folder_of
@@ -205,7 +204,7 @@ def export(args: Export) -> int:
     """Runs ``rayground export``."""
     checkpoint = resolve_checkpoint(args.run, storage=args.storage_path, prefer="last" if args.last else "best")
     info = _info(RunFiles(run_folder_of(checkpoint)), checkpoint)
-    folder = TrainedPolicy(state.read_module(checkpoint)).export(args.to, info=info)
+    folder = state.read_policy(checkpoint).export(args.to, info=info)
     print(f"{checkpoint}\nexported to {folder}; rayground.policy_file.load({str(folder)!r}) runs it without Ray")
     return 0
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModule
-from torch import nn
+from torch import Tensor, nn
 
 from rayground import policy_file
 from rayground.errors import InputError, RunError
-from rayground.spaces import as_batch
+from rayground.spaces import actions_for_env, as_batch
 
 EXPORT_TOLERANCE = 1e-6
 
@@ -24,9 +25,16 @@ EXPORT_TOLERANCE = 1e-6
 class TrainedPolicy:
     """What ``algo.get_policy()`` gives: a view on the module that is being trained."""
 
-    def __init__(self, module: RLModule, on_change: Callable[[], None] = lambda: None) -> None:
-        """Wraps ``module``; ``on_change`` is called after its weights were set."""
+    def __init__(self, module: RLModule, config: AlgorithmConfig, on_change: Callable[[], None] = lambda: None) -> None:
+        """Wraps a module.
+
+        Args:
+            module: The module.
+            config: What it is trained with: says how its actions go to the environment.
+            on_change: Called after its weights were set.
+        """
         self._module, self._on_change = module, on_change
+        self._normalize_actions, self._clip_actions = config.normalize_actions, config.clip_actions
 
     @property
     def model(self) -> nn.Module:
@@ -52,21 +60,37 @@ class TrainedPolicy:
         self._on_change()
 
     def compute_single_action(self, obs: Any, explore: bool = False) -> Any:
-        """The action for one observation ``[...]``: greedy, or as in training once its schedules have run out.
+        """The action for the environment for one observation ``[...]``.
+
+        Args:
+            obs: The observation.
+            explore: Sample it, as in training once its schedules have run out, instead of taking the best one.
 
         Raises:
             InputError: If shape or number type is not what the policy observes.
         """
-        array = as_batch(np.asarray(obs)[None], self._module.observation_space)
-        device = next(self._module.parameters()).device
-        batch = {Columns.OBS: torch.tensor(array, device=device)}
+        module = self._module
+        batch = self._batch(as_batch(np.asarray(obs)[None], module.observation_space))
         with torch.inference_mode():
             if explore:
-                out = self._module.forward_exploration(batch, t=np.iinfo(np.int64).max)
+                out = module.forward_exploration(batch, t=np.iinfo(np.int64).max)
             else:
-                out = self._module.forward_inference(batch)
-        action = out[Columns.ACTIONS][0].cpu().numpy()
+                out = module.forward_inference(batch)
+            actions = out[Columns.ACTIONS] if Columns.ACTIONS in out else self._choose(out, explore)
+        for_env = actions_for_env(module.action_space, normalize=self._normalize_actions, clip=self._clip_actions)
+        action = for_env(actions.cpu().numpy())[0]
         return int(action) if action.ndim == 0 else action
+
+    def _batch(self, obs_B: np.ndarray) -> dict[str, Tensor]:
+        """A module's input, in the runner's precision."""
+        device = next(self._module.parameters()).device
+        return {Columns.OBS: torch.tensor(obs_B.astype(np.float32) if obs_B.dtype == np.float64 else obs_B).to(device)}
+
+    def _choose(self, out: dict[str, Tensor], explore: bool) -> Tensor:
+        inputs = out[Columns.ACTION_DIST_INPUTS]
+        if explore:
+            return self._module.get_exploration_action_dist_cls().from_logits(inputs).sample()
+        return self._module.get_inference_action_dist_cls().from_logits(inputs).to_deterministic().sample()
 
     def export(self, folder: str | Path, info: dict[str, Any] | None = None) -> Path:
         """Writes ``policy.safetensors`` and ``policy.json``, which run without Ray, and checks what they give.
@@ -82,8 +106,8 @@ class TrainedPolicy:
         net = getattr(self._module, "net", None)
         if net is None:
             raise InputError(
-                f"{type(self._module).__name__} has no .net to export; "
-                "build it with custom_models.q_module.q_module(Net)"
+                f"{type(self._module).__name__} has no .net to export; build it with q_module(Net) or "
+                "actor_critic_module(Net) of custom_models"
             )
         path = policy_file.save(
             Path(folder).expanduser().absolute(),
@@ -91,6 +115,8 @@ class TrainedPolicy:
             net_kwargs=self._module.model_config["net_kwargs"],
             observation_space=self._module.observation_space,
             action_space=self._module.action_space,
+            normalize_actions=self._normalize_actions,
+            clip_actions=self._clip_actions,
             info=info or {},
         )
         difference = self._difference(policy_file.load(path, nets=[type(net)]), net)
@@ -103,10 +129,11 @@ class TrainedPolicy:
         """The largest difference of outputs on 100 observations, both nets evaluating."""
         space = copy.deepcopy(self._module.observation_space)
         space.seed(0)
-        obs = torch.as_tensor(np.stack([space.sample() for _ in range(100)]))
+        batch = self._batch(np.stack([space.sample() for _ in range(100)]))[Columns.OBS]
         was_training = net.training
         net.eval()
         with torch.inference_mode():
-            difference = float((exported.model(obs) - net(obs)).abs().max())
+            expected = policy_file.policy_outputs(net)(batch).cpu()
+            difference = float((policy_file.policy_outputs(exported.model)(batch.cpu()) - expected).abs().max())
         net.train(was_training)
         return difference

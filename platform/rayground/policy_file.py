@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,22 +21,28 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from custom_models.nets import NETS
+from custom_models.nets import NETS, drop_value
 from rayground import spaces
+from rayground.distributions import greedy_actions, sampled_actions
 from rayground.errors import InputError, closest
 
-FORMAT = 1
+FORMAT = 2
 WEIGHTS_FILE = "policy.safetensors"
 JSON_FILE = "policy.json"
 
 
+def policy_outputs(net: nn.Module) -> Callable[[Tensor], Tensor]:
+    """What a net is asked for actions: the ``policy`` of an actor-critic net ``[B, D]``, else all of it, ``[B, A]``."""
+    return getattr(net, "policy", net)
+
+
 class Policy:
-    """A policy that acts greedily.
+    """A policy that acts.
 
     Attributes:
-        model: The net, in evaluation mode: observations ``[B, ...]`` to one score per action ``[B, A]``.
+        model: The net, in evaluation mode; see ``custom_models.nets``.
         observation_space: What it observes.
-        action_space: A Discrete space: what it answers.
+        action_space: What it answers: Discrete, and with an actor-critic net MultiDiscrete or Box.
         info: What was noted at export: environment, env steps, the run.
     """
 
@@ -46,39 +52,56 @@ class Policy:
         observation_space: gym.Space,
         action_space: gym.Space,
         info: dict[str, Any] | None = None,
+        *,
+        normalize_actions: bool = True,
+        clip_actions: bool = False,
     ) -> None:
-        if not isinstance(action_space, gym.spaces.Discrete):
-            raise InputError(f"policy: expected a Discrete action space, got {action_space}")
+        """Wraps a net; how its actions go to the environment is by default as RLlib does it, see ``actions_for_env``.
+
+        Raises:
+            InputError: If the net gives no such actions.
+        """
+        self._is_distribution = hasattr(model, "policy")
+        kinds = ("Discrete", "MultiDiscrete", "Box") if self._is_distribution else ("Discrete",)
+        if type(action_space).__name__ not in kinds:
+            expected = " or ".join(kinds)
+            raise InputError(f"policy: {type(model).__name__} needs a {expected} action space, got {action_space}")
         self.model = model.eval()
         self.observation_space = observation_space
         self.action_space = action_space
         self.info = info or {}
+        self._for_env = spaces.actions_for_env(action_space, normalize=normalize_actions, clip=clip_actions)
 
-    def compute_actions(self, obs: Any) -> np.ndarray:
-        """Returns the best actions.
+    def compute_actions(self, obs: Any, explore: bool = False) -> np.ndarray:
+        """Returns actions for the environment: the best ones, or samples of the policy.
 
         Args:
             obs: ``[B, *observation_space.shape]``.
+            explore: Sample them, with torch's generator.
 
         Returns:
-            ``[B]`` int64.
+            ``[B, *action_space.shape]``, in the dtype of the action space.
 
         Raises:
-            InputError: If shape or number type is not what the policy observes.
+            InputError: If shape or number type is not what the policy observes, or ``explore`` is set for action
+                values, which are no distribution.
         """
+        if explore and not self._is_distribution:
+            raise InputError("explore=True: an exported Q-network acts greedily, exploration stays with training")
         array = spaces.as_batch(obs, self.observation_space)
         with torch.inference_mode():
-            return self.model(torch.tensor(array)).argmax(dim=1).cpu().numpy()
+            outputs = policy_outputs(self.model)(torch.tensor(array))
+            actions = (sampled_actions if explore else greedy_actions)(outputs, self.action_space)
+        return self._for_env(actions.cpu().numpy())
 
-    def compute_single_action(self, obs: Any, explore: bool = False) -> int:
-        """Returns the best action for one observation ``[*observation_space.shape]``.
+    def compute_single_action(self, obs: Any, explore: bool = False) -> int | np.ndarray:
+        """Returns the action for one observation ``[*observation_space.shape]``, the best one or a sample.
 
         Raises:
-            InputError: If shape or number type is not what the policy observes, or ``explore`` is set.
+            InputError: As :meth:`compute_actions`.
         """
-        if explore:
-            raise InputError("explore=True: an exported policy acts greedily, exploration stays with training")
-        return int(self.compute_actions(np.asarray(obs)[None])[0])
+        action = self.compute_actions(np.asarray(obs)[None], explore)[0]
+        return int(action) if isinstance(self.action_space, gym.spaces.Discrete) else action
 
     def evaluate(self, env: gym.Env | str, episodes: int = 100, seed: int = 0) -> list[float]:
         """Plays whole episodes greedily in plain Gymnasium.
@@ -132,16 +155,21 @@ def save(
     net_kwargs: dict[str, Any],
     observation_space: gym.Space,
     action_space: gym.Space,
+    normalize_actions: bool,
+    clip_actions: bool,
     info: dict[str, Any],
 ) -> Path:
     """Writes a policy: whole or not at all, and only if it can be loaded again.
 
     Args:
         folder: A folder that does not exist yet, or is empty.
-        net: The net, built as ``type(net)(observation_space, action_space, **net_kwargs)``.
+        net: The net, built as ``type(net)(observation_space, action_space, **net_kwargs)``; what only its value
+            needs is left out.
         net_kwargs: Its keyword arguments; they are written as JSON.
         observation_space: What it observes.
         action_space: What it answers.
+        normalize_actions: What it was trained with, ``config.normalize_actions``; see ``spaces.actions_for_env``.
+        clip_actions: Likewise, ``config.clip_actions``.
         info: What to note beside the weights, as JSON.
 
     Returns:
@@ -159,6 +187,8 @@ def save(
         "net": {"class": type(net).__name__, "kwargs": net_kwargs},
         "observation_space": spaces.to_json(observation_space),
         "action_space": spaces.to_json(action_space),
+        "normalize_actions": normalize_actions,
+        "clip_actions": clip_actions,
         "info": info,
     }
     try:
@@ -166,7 +196,7 @@ def save(
     except (TypeError, ValueError) as error:
         raise InputError(f"policy: net_kwargs and info must be JSON: {error}") from None
     # Cloned, as tensors that share memory are refused.
-    tensors = {name: value.detach().cpu().clone().contiguous() for name, value in net.state_dict().items()}
+    tensors = {name: value.detach().cpu().clone().contiguous() for name, value in _acting_state(net).items()}
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         temporary.mkdir(parents=True, exist_ok=True)
@@ -200,6 +230,7 @@ def load(folder: str | Path, nets: Sequence[type[nn.Module]] = ()) -> Policy:
         name, kwargs = description["net"]["class"], description["net"]["kwargs"]
         observation_space = spaces.from_json(description["observation_space"])
         action_space = spaces.from_json(description["action_space"])
+        actions = {key: bool(description[key]) for key in ("normalize_actions", "clip_actions")}
         info = description["info"]
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path / JSON_FILE} is damaged: {type(error).__name__}: {error}") from error
@@ -213,8 +244,9 @@ def load(folder: str | Path, nets: Sequence[type[nn.Module]] = ()) -> Policy:
         net = known[name](observation_space, action_space, **kwargs)
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {name} cannot be built from {kwargs}: {error}") from error
+    drop_value(net)
     _load_weights(net, path / WEIGHTS_FILE)
-    return Policy(net, observation_space, action_space, info)
+    return Policy(net, observation_space, action_space, info, **actions)
 
 
 def _absolute(folder: str | Path) -> Path:
@@ -234,6 +266,12 @@ def _read_description(path: Path) -> dict[str, Any]:
     if found != FORMAT:
         raise InputError(f"{file}: expected format {FORMAT}, got {found!r}")
     return description
+
+
+def _acting_state(net: nn.Module) -> dict[str, Tensor]:
+    """The state of what acts: of an actor-critic net all but what ``value_only`` names."""
+    left_out = tuple(f"{name}." for name in getattr(net, "value_only", ()))
+    return {name: value for name, value in net.state_dict().items() if not name.startswith(left_out)}
 
 
 def _load_weights(net: nn.Module, file: Path) -> None:

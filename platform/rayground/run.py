@@ -73,7 +73,7 @@ class Run:
         checkpoint = self.files.best_checkpoint
         if checkpoint is None:
             raise CheckpointError(f"{self.folder}: no whole checkpoint")
-        return TrainedPolicy(state.read_module(checkpoint))
+        return state.read_policy(checkpoint)
 
     @cached_property
     def algorithm(self) -> ArrayAlgorithm:

@@ -1,7 +1,8 @@
-"""Gymnasium spaces as JSON: exact, readable, and no pickle."""
+"""Gymnasium spaces as JSON (exact, readable, no pickle), and arrays in the form that a space wants."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -80,3 +81,25 @@ def as_batch(obs: Any, space: gym.Space) -> np.ndarray:
     if not np.can_cast(array.dtype, dtype, "same_kind"):
         raise InputError(f"observations: expected dtype {dtype}, got {array.dtype}")
     return array.astype(dtype, copy=False)
+
+
+def actions_for_env(space: gym.Space, *, normalize: bool, clip: bool) -> Callable[[np.ndarray], np.ndarray]:
+    """How actions of a policy become those of the environment: what RLlib's ``NormalizeAndClipActions`` does.
+
+    Args:
+        space: The environment's action space.
+        normalize: ``config.normalize_actions``: the policy's -1 to 1 is stretched to the bounds of a bounded Box.
+        clip: ``config.clip_actions``: where they are not normalized, actions are clipped to the bounds of a Box.
+
+    Returns:
+        A function of actions ``[B, ...]`` that returns new ones ``[B, *space.shape]``, in the space's dtype.
+    """
+    shape, dtype = (-1, *(space.shape or ())), np.dtype(space.dtype)
+    if not isinstance(space, gym.spaces.Box):
+        return lambda actions_B: actions_B.reshape(shape).astype(dtype)
+    low, high = space.low, space.high
+    if normalize and space.bounded_below.all() and space.bounded_above.all():
+        return lambda actions_B: np.clip(low + (actions_B.reshape(shape) + 1.0) * (high - low) / 2.0, low, high)
+    if clip and not normalize:
+        return lambda actions_B: np.clip(actions_B.reshape(shape).astype(dtype), low, high)
+    return lambda actions_B: actions_B.reshape(shape).astype(dtype)

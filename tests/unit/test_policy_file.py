@@ -15,6 +15,7 @@ from torch import nn
 from custom_models.nets import NETS, DuelingMLP, PlainMLP
 from rayground import policy_file, spaces
 from rayground.errors import InputError
+from rayground.policy_file import policy_outputs
 
 BOX = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
 TWO = gym.spaces.Discrete(2)
@@ -51,8 +52,9 @@ class Reach(gym.Env):
 
 def save(folder, net=None, kwargs=KWARGS, observation_space=BOX, info=None):
     net = DuelingMLP(observation_space, TWO, **kwargs) if net is None else net
-    spaces_ = {"observation_space": observation_space, "action_space": TWO}
-    return net, policy_file.save(folder, net, net_kwargs=kwargs, info=info or {}, **spaces_)
+    more = {"observation_space": observation_space, "action_space": TWO}
+    more |= {"normalize_actions": True, "clip_actions": False}
+    return net, policy_file.save(folder, net, net_kwargs=kwargs, info=info or {}, **more)
 
 
 @pytest.mark.parametrize("net_class", NETS)
@@ -64,8 +66,8 @@ def test_the_round_trip_is_exact(tmp_path, net_class, space):
     policy = policy_file.load(path)
     obs = np.stack([space.sample() for _ in range(100)])
     with torch.no_grad():
-        expected = net(torch.as_tensor(obs))
-        torch.testing.assert_close(policy.model(torch.as_tensor(obs)), expected, rtol=0, atol=0)
+        expected = policy_outputs(net)(torch.as_tensor(obs))
+        torch.testing.assert_close(policy_outputs(policy.model)(torch.as_tensor(obs)), expected, rtol=0, atol=0)
     assert policy.compute_actions(obs).tolist() == expected.argmax(1).tolist()
     assert (policy.observation_space, policy.action_space, policy.info) == (space, TWO, info)
     assert {file.name for file in path.iterdir()} == {"policy.json", "policy.safetensors"}
@@ -149,8 +151,8 @@ def edit_weights(path, change):
         (lambda p: (p / "policy.safetensors").write_bytes(b""), r"policy\.safetensors is damaged"),
         (lambda p: (p / "policy.safetensors").unlink(), r"policy\.safetensors is missing"),
         (lambda p: (p / "policy.json").unlink(), r"holds no exported policy: it has no policy\.json"),
-        (lambda p: (p / "policy.json").write_text("[]"), "expected format 1, got None"),
-        (lambda p: edit(p, lambda d: d.update(format=2)), "expected format 1, got 2"),
+        (lambda p: (p / "policy.json").write_text("[]"), "expected format 2, got None"),
+        (lambda p: edit(p, lambda d: d.update(format=1)), "expected format 2, got 1"),
         (lambda p: edit(p, lambda d: d.pop("action_space")), "damaged: KeyError: 'action_space'"),
         (lambda p: edit(p, lambda d: d["action_space"].update(n=0)), "damaged: AssertionError"),
         (lambda p: edit(p, lambda d: d["observation_space"].update(type="Cube")), "unknown kind of space 'Cube'"),

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
-from ray.rllib.core.rl_module.rl_module import RLModule
 
 from rayground import checkpoints
 from rayground.errors import CheckpointError
+from rayground.policies import TrainedPolicy
 from rayground.results.files import readable
 from rayground.seeding import get_rng_state, set_rng_state
 
@@ -105,8 +105,8 @@ def read_config(folder: Path) -> tuple[ArrayConfig, gym.Space, gym.Space]:
     return checkpoints.load_pickle(checkpoints.load_checkpoint(folder, groups=()).blob(CONFIG), folder)
 
 
-def read_module(folder: Path) -> RLModule:
-    """The policy's module of a checkpoint, for acting only, without an algorithm around it.
+def read_policy(folder: Path) -> TrainedPolicy:
+    """The policy of a checkpoint, for acting only, without an algorithm around it.
 
     Raises:
         CheckpointError: If the folder holds no whole checkpoint, or its weights do not fit its module.
@@ -120,7 +120,7 @@ def read_module(folder: Path) -> RLModule:
     if wrong:
         raise CheckpointError(f"{folder}: its weights do not fit {type(module).__name__}: {', '.join(wrong[:5])}")
     module.load_state_dict({name: torch.as_tensor(arrays[name]) for name in own})
-    return module
+    return TrainedPolicy(module, config)
 
 
 def _callback_state(callback: Any) -> dict[str, Any] | None:
