@@ -1,32 +1,38 @@
-"""DQN against stock RLlib on CartPole, doing exactly the same work: env steps per second.
+"""DQN on CartPole against stock RLlib and Stable-Baselines3, all doing exactly the same work: env steps per second.
 
-Single Q, plain net 4-256-2, uniform replay, 1-step targets, Adam, one update of 32 per env step, 8 environments, a
-policy at most 8 env steps old. Rounds in turn, medians. Ours in its dueling double prioritized form stands beside it.
+Single Q, plain net 4-256-2, uniform replay, 1-step targets, Huber loss, Adam, one update of 32 per env step, 8
+environments, a policy at most 8 env steps old, one torch thread. Rounds in turn, medians. Updates are counted by the
+optimizers; an env step without its update does not count. (RLlib's runner takes up to 15 env steps before an update
+where an episode ends.) Ours in its dueling double prioritized form stands beside it.
 """
 
-import time
-from collections.abc import Callable
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 import tyro
 from ray.rllib.algorithms.dqn import DQNConfig as StockDQNConfig
 
 from custom_models.q_module import dueling_mlp, plain_mlp
-from rayground import DQNConfig, SlottedReplay, quiet
-from rayground.bench import medians, print_table, ratios, write_json
+from rayground import DQNConfig, SlottedReplay, bench, quiet
+from rayground.cli import guarded
 
-ENVS = 8
-LEARNING_STARTS = 1_000
-SAME = {
+ENVS, CAPACITY, LEARNING_STARTS, EPSILON = 8, 50_000, 1_000, [[0, 1.0], [10_000, 0.02]]
+DUELING = "rayground, dueling double prioritized"
+SAME: dict[str, Any] = {
     "lr": 5e-4,
+    "gamma": 0.99,
+    "grad_clip": 40.0,
     "train_batch_size": 32,
     "double_q": False,
     "n_step": 1,
-    "target_network_update_freq": 500,
+    "tau": 1.0,
+    "target_network_update_freq": 504,  # a multiple of 8: SB3 counts vector steps
     "num_steps_sampled_before_learning_starts": LEARNING_STARTS,
-    "epsilon": [[0, 1.0], [10_000, 0.02]],
+    "epsilon": EPSILON,
 }
 
 
@@ -38,72 +44,88 @@ class Args:
     """Rounds, each of them every contestant once."""
     env_steps: int = 1_600
     """Env steps, and so updates, that are timed in a round."""
+    compile: bool = False
+    """Also ours with the whole update compiled (torch_compile_learner)."""
     json: Path | None = None
     """Where to write the numbers."""
 
 
-def stock(dueling: bool) -> Any:
+def stock(args: Args, dueling: bool = False) -> bench.Contestant:
     """RLlib's DQN; its training intensity makes one update of 32 per env step."""
     config = StockDQNConfig().training(
         **SAME | {"dueling": dueling, "double_q": dueling},
         training_intensity=32,
-        replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": 50_000},
+        replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": CAPACITY},
     )
-    return config.rl_module(model_config={"fcnet_hiddens": [256], "fcnet_activation": "relu"})
+    return built(config.rl_module(model_config={"fcnet_hiddens": [256], "fcnet_activation": "relu"}), args)
 
 
-def ours(dueling: bool) -> Any:
+def ours(args: Args, dueling: bool = False, compiled: bool = False) -> bench.Contestant:
     """Ours; the dueling double form also has prioritized replay."""
     spec = dueling_mlp(hidden=[256]) if dueling else plain_mlp(hidden=[256])
-    replay = SlottedReplay(capacity=50_000, prioritized=dueling)
+    replay = SlottedReplay(capacity=CAPACITY, prioritized=dueling)
     config = DQNConfig().training(**SAME | {"double_q": dueling}, replay=replay, replay_ratio=1.0)
-    return config.rl_module(rl_module_spec=spec)
+    if compiled:
+        config.framework(torch_compile_learner=True)
+    return built(config.rl_module(rl_module_spec=spec), args)
 
 
-def contestant(config: Any, env_steps: int) -> Callable[[], float]:
-    """Builds an algorithm, lets it pass the start of learning, and returns what times one round of it."""
+def built(config: Any, args: Args) -> bench.Contestant:
+    """An algorithm on CartPole in this process, of which an iteration is a quarter of a round."""
     config = config.environment("CartPole-v1").debugging(seed=0, log_level="ERROR", log_sys_usage=False)
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=ENVS, rollout_fragment_length=1)
-    algorithm = config.learners(num_learners=0).reporting(min_sample_timesteps_per_iteration=ENVS * 50).build_algo()
-    while steps_of(algorithm.train()) < LEARNING_STARTS + ENVS * 50:
-        pass
-
-    def one_round() -> float:
-        started, taken, first = time.perf_counter(), 0, None
-        while taken < env_steps:
-            total = steps_of(algorithm.train())
-            first = total - ENVS * 50 if first is None else first
-            taken = total - first
-        return taken / (time.perf_counter() - started)
-
-    return one_round
+    config.reporting(min_sample_timesteps_per_iteration=max(ENVS, args.env_steps // 4))
+    return bench.of_algorithm(config.learners(num_learners=0).build_algo())
 
 
-def steps_of(result: dict[str, Any]) -> int:
-    """Env steps so far."""
-    return int(result["num_env_steps_sampled_lifetime"])
+def sb3_model() -> Any:
+    """Stable-Baselines3's DQN; ``gradient_steps=-1`` makes as many updates as env steps."""
+    from stable_baselines3 import DQN
+    from stable_baselines3.common.env_util import make_vec_env
+
+    model = DQN(
+        "MlpPolicy",
+        make_vec_env("CartPole-v1", n_envs=ENVS, seed=0),
+        policy_kwargs={"net_arch": [256]},
+        learning_rate=SAME["lr"],
+        gamma=SAME["gamma"],
+        max_grad_norm=SAME["grad_clip"],
+        batch_size=SAME["train_batch_size"],
+        tau=SAME["tau"],
+        target_update_interval=SAME["target_network_update_freq"],
+        buffer_size=CAPACITY,
+        learning_starts=LEARNING_STARTS,
+        train_freq=1,
+        gradient_steps=-1,
+        seed=0,
+        device="cpu",
+    )
+    steps, values = np.array(EPSILON).T
+    model.exploration_schedule = lambda _: float(np.interp(model.num_timesteps, steps, values))
+    return model
 
 
-def main() -> None:
+def main() -> int:
     """Runs the benchmark."""
     args = tyro.cli(Args, description=__doc__)
+    bench.require("stable_baselines3")
+    torch.set_num_threads(1)
     quiet.init_ray()
-    results = medians(
-        {
-            "rayground": contestant(ours(dueling=False), args.env_steps),
-            "rllib": contestant(stock(dueling=False), args.env_steps),
-            "rayground, dueling double prioritized": contestant(ours(dueling=True), args.env_steps),
-            "rllib, dueling double": contestant(stock(dueling=True), args.env_steps),
-        },
-        args.rounds,
-    )
-    plain = {name: results[name] for name in ("rayground", "rllib")}
-    print_table("DQN on CartPole, env steps (and updates of 32) per second", plain, "rayground", higher_is_better=True)
-    rest = {name: value for name, value in results.items() if name not in plain}
-    print_table("the same, dueling double", rest, "rayground, dueling double prioritized", higher_is_better=True)
-    write_json(args.json, ratios(plain, "rayground", higher_is_better=True), env_steps_per_s=results, **vars(args))
-    quiet.shutdown_ray()
+    contestants = {bench.OURS: ours(args), "rllib": stock(args), "sb3": bench.of_sb3(sb3_model())}
+    if args.compile:
+        contestants[bench.COMPILED] = ours(args, compiled=True)
+    contestants[DUELING] = ours(args, dueling=True)
+    contestants["rllib, dueling double"] = stock(args, dueling=True)
+    warm_up_s = bench.warm_up(contestants, LEARNING_STARTS + max(ENVS, args.env_steps // 4))
+    taken, updates = bench.race(contestants, args.rounds, args.env_steps, updates_per_env_step=1.0)
+    title = "DQN on CartPole, env steps (each with an update of 32) per second, 1 torch thread"
+    better = bench.print_race(title, taken, ("rllib", "sb3"), updates, warm_up_s)
+    rest = {name: numbers for name, numbers in taken.items() if "dueling" in name}
+    bench.print_table("the same, dueling double", rest, DUELING, higher_is_better=True)
+    details = {"env_steps_per_s": taken, "updates_per_env_step": updates, "warm_up_s": warm_up_s}
+    bench.write_json(args.json, better, **details, **vars(args))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(guarded(main))

@@ -179,19 +179,20 @@ def main() -> None:
         print(f"left out: {', '.join(missing)}; to have them: pip install -e '.[bench]'")
     sizes = {n: capacity // 8 if n.startswith("rllib") else capacity for n in UNIFORM + PRIORITIZED if n not in missing}
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        numbers = {f"bytes/{name}": pool.apply(bytes_each, (name, size)) for name, size in sizes.items()}
-    numbers |= bench.medians(works(sizes), rounds)
+        numbers = {f"bytes/{name}": [pool.apply(bytes_each, (name, size))] for name, size in sizes.items()}
+    numbers |= bench.take_turns(works(sizes), rounds)
     better: dict[str, float] = {}
     for (measure, title), kind in product(TITLES.items(), (UNIFORM, PRIORITIZED)):
         shown = {name: numbers[f"{measure}/{name}"] for name in kind if f"{measure}/{name}" in numbers}
         against = bench.print_table(title.format(capacity), shown, kind[0], higher_is_better=False)
         better |= {f"{measure}/{name}": ratio for name, ratio in against.items()}
+    middle = bench.medians(numbers)
     kinds = ("", "vector steps of 8"), ("_64", "fragments of 64 x 8")
     for (suffix, pieces), name in product(kinds, (UNIFORM[0], PRIORITIZED[0])):
-        growth = numbers[f"add_large{suffix}/{name}"] / numbers[f"add_small{suffix}/{name}"]
+        growth = middle[f"add_large{suffix}/{name}"] / middle[f"add_small{suffix}/{name}"]
         better[f"add_large_over_small{suffix}/{name}"] = growth
         print(f"adding {pieces} at {capacity:,} costs {growth:.2f} times what it costs at {SMALL:,}: {name}")
-    bench.write_json(args.json, better, numbers=numbers, capacity=capacity, rounds=rounds)
+    bench.write_json(args.json, better, numbers=middle, capacity=capacity, rounds=rounds)
 
 
 if __name__ == "__main__":
