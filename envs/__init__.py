@@ -21,3 +21,4 @@ PROBES = {
 for _id, _class in PROBES.items():
     gym.register(_id, entry_point=f"envs.probes:{_class}")
 gym.register("rayground/TimeLimited-v0", entry_point="envs.probes:NeverEnding", max_episode_steps=10)
+gym.register("rayground/Sleeping-v0", entry_point="envs.sleeping:Sleeping")

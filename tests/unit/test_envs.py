@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check_env
 
-import envs
+import envs.sleeping
 from rayground import checks
 
-IDS = [*envs.PROBES, "rayground/TimeLimited-v0"]
+IDS = [*envs.PROBES, "rayground/TimeLimited-v0", "rayground/Sleeping-v0"]
 GAMMA = 0.9
 
 
@@ -77,6 +77,17 @@ def test_time_limited_truncates_and_never_terminates():
     env.reset(seed=0)
     ends = [env.step(0)[2:4] for _ in range(10)]
     assert ends == [(False, False)] * 9 + [(False, True)]
+
+
+def test_sleeping_sleeps_what_it_is_told_in_every_step_and_ends_at_its_length(monkeypatch):
+    slept = []
+    monkeypatch.setattr(envs.sleeping.time, "sleep", slept.append)
+    env = gym.make("rayground/Sleeping-v0", milliseconds=2.5, length=3)
+    for _ in range(2):
+        env.reset(seed=0)
+        steps = [env.step(0) for _ in range(3)]
+        assert [step[1:4] for step in steps] == [(1.0, False, False), (1.0, False, False), (1.0, True, False)]
+    assert slept == [0.0025] * 6
 
 
 def test_an_id_with_the_package_in_front_works_in_a_fresh_process():
