@@ -1,0 +1,73 @@
+"""The benchmarks as commands, with numbers so small that their results mean nothing."""
+
+import json
+
+import pytest
+
+SB3 = {"rllib", "sb3"}
+
+
+def result(command, tmp_path, module, *words):
+    file = tmp_path / "result.json"
+    done = command(f"experiments.{module}", *words, "--json", str(file))
+    assert done.code == 0, done.stderr
+    return json.loads(file.read_text()), done.stdout
+
+
+def test_dqn(command, tmp_path):
+    pytest.importorskip("stable_baselines3")
+    content, out = result(command, tmp_path, "bench_dqn", "--rounds", "1", "--env-steps", "16")
+    assert content["ratios"].keys() == SB3
+    speeds, updates = content["env_steps_per_s"], content["updates_per_env_step"]
+    assert speeds.keys() == updates.keys() > {"rayground", *SB3}
+    assert all(len(numbers) == 1 and numbers[0] > 0 for numbers in speeds.values())
+    assert updates["rayground"] == updates["sb3"] == 1.0
+    assert 0.5 <= updates["rllib"] <= 1.0
+    assert content["ratios"]["sb3"] == speeds["rayground"][0] / speeds["sb3"][0]
+    assert "rayground 1.000" in out
+
+
+def test_ppo(command, tmp_path):
+    pytest.importorskip("stable_baselines3")
+    pytest.importorskip("rayground.algorithms.ppo")
+    content, _ = result(command, tmp_path, "bench_ppo", "--rounds", "1", "--batches", "1")
+    assert content["ratios"].keys() == SB3
+    speeds, updates = content["env_steps_per_s"], content["updates_per_env_step"]
+    assert speeds.keys() == updates.keys() > {"rayground", *SB3}
+    assert updates["sb3"] == 320 / 2048
+    assert updates["rayground"] >= 320 / 2048
+    assert updates["rllib"] >= 320 / 2056
+
+
+def test_sampling(command, tmp_path):
+    pytest.importorskip("stable_baselines3")
+    pytest.importorskip("rayground.algorithms.ppo")
+    content, _ = result(command, tmp_path, "bench_sampling", "--rounds", "1", "--calls", "1")
+    assert content["ratios"].keys() == SB3
+    assert content["env_steps_per_s"].keys() == {"rayground", "rayground, with values", *SB3}
+
+
+@pytest.mark.parametrize(("task", "others"), [("cartpole", SB3), ("pendulum", {"sb3"})])
+def test_time_to_solve(command, tmp_path, task, others):
+    pytest.importorskip("stable_baselines3")
+    pytest.importorskip(f"experiments.ppo_{task}")
+    words = ["--task", task, "--seeds", "1", "--env-steps", "256"]
+    content, out = result(command, tmp_path, "bench_time_to_solve", *words)
+    assert content["attempts"].keys() == {"rayground", *others}
+    assert content["ratios"].keys() == {f"{what}/{name}" for what in ("training", "whole process") for name in others}
+    for name, (one,) in content["attempts"].items():
+        assert one["solved"] is False
+        assert one["process_s"] > one["training_s"] > 0
+        assert f"{name}, seed 0: FAILED after {one['env_steps']:,} env steps" in out
+    assert set(content["ratios"].values()) == {None}
+
+
+def test_scaling(command, tmp_path):
+    words = ["--runners", "1", "2", "--rounds", "1", "--fragment", "20", "--milliseconds", "1"]
+    content, _ = result(command, tmp_path, "bench_scaling", *words)
+    assert content["ratios"].keys() == {"efficiency/1", "efficiency/2"}
+    assert content["ratios"]["efficiency/1"] == 1.0
+    one, two = content["runs"]["1"], content["runs"]["2"]
+    assert content["ratios"]["efficiency/2"] == two["env_steps_per_s"] / (2 * one["env_steps_per_s"])
+    assert 0 < one["env_steps_per_s"] < 1000  # it sleeps a millisecond at least
+    assert one["driver_s_per_1000"] > 0
