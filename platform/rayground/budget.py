@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -44,20 +46,64 @@ def cores() -> int:
     return max(1, math.ceil(min(allowed, _cores_in_cgroups(_CGROUPS, _OWN_CGROUP))))
 
 
-def warn_cores(num_env_runners: int, num_cores: int | None = None) -> str | None:
-    """Returns a warning if remote runners have to share cores, otherwise None.
+def warn_cores(num_env_runners: int, num_cores: int | None = None, num_learners: int = 0) -> str | None:
+    """Returns a warning if runners and learners in processes of their own have to share cores, otherwise None.
 
     Args:
         num_env_runners: Runner processes of all runs that go on at once.
         num_cores: Cores that they have. None: those of this machine.
+        num_learners: Learner processes that compute on cores.
     """
     available = cores() if num_cores is None else num_cores
-    if num_env_runners <= available:
+    if num_env_runners + num_learners <= available:
         return None
-    return (
-        f"{num_env_runners} env runners share {available} core{'s' * (available != 1)}: expect them to slow each "
-        f"other down; --num-env-runners {available} or fewer is faster"
-    )
+    kinds = {"env runner": num_env_runners, "learner": num_learners}
+    who = " and ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in kinds.items() if count)
+    faster = "fewer are faster" if num_learners else f"--num-env-runners {available} or fewer is faster"
+    return f"{who} share {available} core{'s' * (available != 1)}: expect them to slow each other down; {faster}"
+
+
+def check_gpus(wanted: Sequence[float], there: int, what: str) -> None:
+    """Refuses processes that wait for GPUs for ever: a share of one comes from a single GPU.
+
+    Args:
+        wanted: The share of a GPU that each process wants, at most 1.
+        there: GPUs.
+        what: The settings, as the user knows them.
+
+    Raises:
+        InputError: If the shares do not fit; it says how many GPUs there are.
+    """
+    free = [1.0] * there
+    for share in sorted(wanted, reverse=True):
+        place = next((i for i, left in enumerate(free) if left >= share - 1e-9), None)
+        if place is None:
+            raise InputError(
+                f"{what}: {len(wanted)} process{'es' * (len(wanted) != 1)} need{'s' * (len(wanted) == 1)} "
+                f"{sum(wanted):g} GPUs, got {there}: use fewer, smaller shares, or none"
+            )
+        free[place] -= share
+
+
+def check_compiler() -> None:
+    """Refuses to compile without what torch needs for it on a CPU.
+
+    Raises:
+        InputError: If there is no C++ compiler, or no header of Python; it says what to install.
+    """
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    what = "torch_compile_learner (--compile): expected"
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        raise InputError(
+            f"{what} a C++ compiler, got none: install g++ (apt install g++), or name yours in the variable CXX"
+        ) from None
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    if not header.exists():
+        raise InputError(f"{what} Python's headers, got no {header}: install them (apt install python3-dev)")
 
 
 def human_bytes(count: int) -> str:

@@ -6,23 +6,21 @@ import logging
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from rayground import quiet
 from rayground.algorithms.config import ArrayConfig
-from rayground.budget import warn_cores
-from rayground.errors import InputError, closest
+from rayground.errors import InputError
 from rayground.experiment import Experiment
 from rayground.interruption import Interruption
 from rayground.keeper import env_steps_of
 from rayground.preflight import preflight
 from rayground.progress import Progress, SeedsProgress, shell_path
+from rayground.resources import fit_to_cores
 from rayground.results.files import class_name
 from rayground.results.folder import (
     DEFAULT_STORAGE,
@@ -136,7 +134,7 @@ def _begun(experiment: Experiment) -> Iterator[tuple[Experiment, Interruption]]:
         quiet.init_ray()
     interruption = Interruption()
     with interruption.on_signals():
-        yield fit_to_cores(experiment), interruption
+        yield replace(experiment, config=fit_to_cores(experiment.config)), interruption
 
 
 def ready(experiment: Experiment, seed: int | None) -> Experiment:
@@ -157,83 +155,6 @@ def ready(experiment: Experiment, seed: int | None) -> Experiment:
         config.seed = secrets.randbits(31)
     config.validate()
     return replace(experiment, config=config)
-
-
-def fit_to_cores(experiment: Experiment, main: float = 0) -> Experiment:
-    """Lets more runners than cores share them, with a warning: Ray would wait for cores for ever.
-
-    Args:
-        experiment: Validated.
-        main: Cores of Ray's that the main process takes too; that of a single run takes none, that of a trial does.
-
-    Raises:
-        InputError: If Ray has no cores for runners, or too little of a custom resource that they need.
-    """
-    config = experiment.config
-    if config.num_env_runners == 0:
-        return experiment
-    there = ray.cluster_resources()
-    _check_custom_resources(config, there)
-    cores = there.get("CPU", 0)
-    share = cores_per_runner(config.num_cpus_per_env_runner, config.num_env_runners, main, cores)
-    if share == config.num_cpus_per_env_runner:
-        return experiment
-    logger.warning(
-        warn_cores(config.num_env_runners, max(1, int(cores - main)))
-        or f"each env runner gets {share:g} cores instead of {config.num_cpus_per_env_runner:g}: Ray has {cores:g}"
-    )
-    shared = config.copy(copy_frozen=False)
-    shared.num_cpus_per_env_runner = share
-    return replace(experiment, config=shared)
-
-
-def cores_per_runner(wanted: float, num_env_runners: int, main: float, cores: float) -> float:
-    """The cores that each runner can have: those wanted, or an equal share of what the main process leaves.
-
-    If that leaves nothing, the main process has to take no more than a runner.
-
-    Raises:
-        InputError: If there are too few cores even for small shares.
-    """
-    if main + num_env_runners * wanted <= cores:
-        return wanted
-    share = _rounded((cores - main) / num_env_runners) if main < cores else _rounded(cores / (num_env_runners + 1))
-    if share <= 0 < wanted:
-        raise InputError(f"num_env_runners: expected as many as can share {cores:g} cores, got {num_env_runners}")
-    return min(wanted, share)
-
-
-def bundles(config: ArrayConfig, cores: float) -> list[dict[str, float]]:
-    """What one trial takes of Ray's resources, for its main process first and then for each runner.
-
-    Args:
-        config: As ``fit_to_cores`` gives it.
-        cores: All that Ray has.
-
-    Raises:
-        InputError: If there are no cores for the main process.
-    """
-    runner = {"CPU": config.num_cpus_per_env_runner, **config.custom_resources_per_env_runner}
-    main = config.num_cpus_for_main_process
-    left = _rounded(cores - config.num_env_runners * config.num_cpus_per_env_runner)
-    if left <= 0 < main:
-        raise InputError(f"num_cpus_for_main_process: expected cores for {main}, got {cores:g} in all of Ray")
-    return [{"CPU": min(main, left)}] + [dict(runner) for _ in range(config.num_env_runners) if any(runner.values())]
-
-
-def _rounded(cores: float) -> float:
-    """Down to a thousandth: Ray counts in ten-thousandths, and all shares together must not be more than there is."""
-    return int(cores * 1000 + 1e-6) / 1000
-
-
-def _check_custom_resources(config: ArrayConfig, there: Mapping[str, float]) -> None:
-    for name, amount in config.custom_resources_per_env_runner.items():
-        needed = amount * config.num_env_runners
-        if needed > there.get(name, 0):
-            raise InputError(
-                f"custom_resources_per_env_runner: {config.num_env_runners} runners need {needed:g} of {name!r}, "
-                f"got {there.get(name, 0):g} in all of Ray{closest(name, there)}"
-            )
 
 
 def record_run(folder: Path, experiment: Experiment, origin: Origin) -> None:

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
+import ray
+import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModule
 
-from rayground import checks
+from rayground import checks, quiet
 from rayground.algorithms.config import ArrayConfig
-from rayground.budget import check_memory
+from rayground.budget import check_compiler, check_gpus, check_memory
 from rayground.errors import InputError, one_line
+from rayground.resources import gpus_wanted
 from rayground.rollouts.environments import env_name, make_single_env
 
 
@@ -29,15 +32,17 @@ class Preflight:
     replay_bytes: int
 
 
-def preflight(config: ArrayConfig) -> Preflight:
-    """Makes one environment and the module, and checks them and the memory.
+def preflight(config: ArrayConfig, *, here: bool = True) -> Preflight:
+    """Makes one environment and the module, and checks them, the memory, GPUs and compiler.
 
     Args:
         config: Validated.
+        here: See :func:`check_hardware`.
 
     Raises:
-        InputError: If there is no environment, it or the module breaks its contract, or the replay buffer cannot fit.
+        InputError: If there is no environment, it or the module breaks its contract, or something does not fit.
     """
+    check_hardware(config, here=here)
     if config.env is None:
         raise InputError("the experiment has no environment: give its config one with .environment(...)")
     if not config.disable_env_checking:
@@ -65,6 +70,42 @@ def check_replay(config: ArrayConfig, observation_space: gym.Space, action_space
     size = replay.num_bytes(observation_space, action_space)
     check_memory(size, f"a replay buffer of {replay.capacity:,} transitions")
     return size
+
+
+def check_hardware(config: ArrayConfig, *, here: bool = True) -> None:
+    """Checks the GPUs and the compiler that a run needs, as far as this process can see them.
+
+    Nothing that is to run on a GPU may run on the CPU instead, as it would in RLlib, and nothing may wait for one that
+    is not there.
+
+    Args:
+        config: Validated.
+        here: Whether the run's main process is this one, and not a trial that Ray puts where there is room.
+
+    Raises:
+        InputError: If something is missing; it says how much there is.
+    """
+    visible = torch.cuda.device_count()
+    if here and config.num_gpus_per_learner and not config.num_learners and visible <= config.local_gpu_idx:
+        raise InputError(
+            f"num_gpus_per_learner with local_gpu_idx={config.local_gpu_idx}: expected a GPU of that index here, "
+            f"got {visible} GPUs that torch {torch.__version__} can use; num_learners=1 goes where Ray has one"
+        )
+    wanted = gpus_wanted(config)
+    there = _gpus_there() if wanted else None
+    if there is not None:
+        settings = ("num_gpus_per_learner", "num_gpus_per_env_runner")
+        named = " and ".join(f"{key}={getattr(config, key):g}" for key in settings if getattr(config, key))
+        check_gpus(wanted, there, named)
+    if config.torch_compile_learner and not config.num_gpus_per_learner:
+        check_compiler()
+
+
+def _gpus_there() -> int | None:
+    """Ray's GPUs, or this machine's if Ray will have those; None if a cluster is yet to be asked."""
+    if ray.is_initialized():
+        return int(ray.cluster_resources().get("GPU", 0))
+    return None if quiet.joins_cluster() else torch.cuda.device_count()
 
 
 def _spaces(config: ArrayConfig) -> tuple[gym.Space, Any]:

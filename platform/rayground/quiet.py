@@ -114,6 +114,11 @@ def _sessions_of_their_own() -> Iterator[None]:
         services.ConsolePopen = popen
 
 
+def joins_cluster() -> bool:
+    """Returns whether :func:`init_ray` will join a cluster, and not start a Ray of our own."""
+    return _cluster_address() is not None
+
+
 def _cluster_address() -> str | None:
     """What ``ray.init()`` would look for: the variable's word, or what ``ray start`` leaves in Ray's folder."""
     from ray._private.utils import read_ray_address
@@ -166,8 +171,9 @@ def _of_own_raylet() -> list[psutil.Process]:
 
 
 def needs_ray(config: AlgorithmConfig) -> bool:
-    """Returns whether an algorithm has runners or learners outside of this process."""
-    return bool(config.num_env_runners or config.num_learners or config.evaluation_num_env_runners)
+    """Returns whether an algorithm has runners or learners outside of this process, or RLlib asks Ray for its GPU."""
+    remote = config.num_env_runners or config.num_learners or config.evaluation_num_env_runners
+    return bool(remote or config.num_gpus_per_learner)
 
 
 @contextmanager

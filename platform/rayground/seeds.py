@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ from rayground.budget import free_memory
 from rayground.errors import InputError, RunError, one_line
 from rayground.experiment import Experiment
 from rayground.interruption import Interrupted, Interruption
-from rayground.launch import Origin, bundles, fit_to_cores, ready, record_run, reporting
-from rayground.preflight import preflight
+from rayground.launch import Origin, ready, record_run, reporting
+from rayground.preflight import check_hardware, preflight
 from rayground.progress import SeedsProgress
+from rayground.resources import bundles, fit_to_cores
 from rayground.results.files import read_last_row
 from rayground.results.folder import DEFAULT_STORAGE, create_run_folder, write_experiment_json
 from rayground.run import Run, execute
@@ -48,13 +49,15 @@ def train_seeds(
         RunError: If a seed failed; the others have been finished.
     """
     origin = origin or Origin()
-    at_once = _fitting(preflight(ready(experiment, seeds[0]).config).replay_bytes)
+    config = ready(experiment, seeds[0]).config
+    at_once = _fitting(preflight(config, here=False).replay_bytes)
     quiet.init_ray()
+    check_hardware(config, here=False)
     interruption = Interruption()
     with interruption.on_signals():
         group = _Group(create_run_folder(storage, experiment.name), seeds)
         try:
-            fitted = fit_to_cores(ready(experiment, seeds[0]), main=experiment.config.num_cpus_for_main_process)
+            fitted = replace(experiment, config=fit_to_cores(config, main=config.num_cpus_for_main_process))
             experiments = {seed: ready(fitted, seed) for seed in seeds}
             write_experiment_json(group.folder, experiment=experiment.name, seed=None, **vars(origin))
             for seed in seeds:

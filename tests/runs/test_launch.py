@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ from snapshots import only_run
 
 from rayground.errors import InputError
 from rayground.experiment import Experiment
-from rayground.launch import bundles, cores_per_runner, fit_to_cores
+from rayground.resources import bundles, fair_share, fit_to_cores, gpus_wanted
 from rayground.results.runs import RunFiles
 from rayground.rollouts import group
 
@@ -32,67 +33,83 @@ def experiment_with(**env_runners: Any) -> Experiment:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "runners", "main", "cores", "expected"),
+    ("processes", "main", "cores", "expected"),
     [
-        (1, 2, 0, 2, 1),
-        (1, 3, 0, 2, 0.666),
-        (1, 2, 1, 2, 0.5),
-        (1, 2, 1, 3, 1),
-        (0.25, 2, 1, 2, 0.25),
-        (1, 2, 1, 1, 0.333),
-        (1, 3, 4, 2, 0.5),
-        (0, 5, 1, 1, 0),
+        ([(2, 1)], 0, 2, math.inf),
+        ([(3, 1)], 0, 2, 0.666),
+        ([(2, 1)], 1, 2, 0.5),
+        ([(2, 1)], 1, 3, math.inf),
+        ([(2, 0.25)], 1, 2, math.inf),
+        ([(2, 1)], 1, 1, 0.333),
+        ([(3, 1)], 4, 2, 0.5),
+        ([(5, 0)], 1, 1, math.inf),
+        ([(2, 1), (2, 1)], 0, 2, 0.5),
+        ([(2, 1), (2, 0)], 0, 2, math.inf),
+        ([(3, 1), (2, 0)], 0, 2, 0.666),
     ],
 )
-def test_cores_per_runner(wanted: float, runners: int, main: float, cores: float, expected: float) -> None:
-    assert cores_per_runner(wanted, runners, main, cores) == expected
+def test_fair_share(processes: list[tuple[int, float]], main: float, cores: float, expected: float) -> None:
+    assert fair_share(processes, main, cores) == expected
 
 
-@given(st.floats(0.001, 8), st.integers(1, 40), st.integers(1, 8), st.integers(1, 16))
-def test_a_trial_always_fits(wanted: float, runners: int, main: int, cores: int) -> None:
+@given(st.floats(0.001, 8), st.integers(1, 40), st.integers(0, 8), st.integers(1, 8), st.integers(1, 16))
+def test_a_trial_always_fits(wanted: float, runners: int, learners: int, main: int, cores: int) -> None:
     config = experiment_with(num_env_runners=runners).config
-    config.num_cpus_for_main_process = main
-    config.num_cpus_per_env_runner = cores_per_runner(wanted, runners, main, cores)
+    config.num_cpus_for_main_process, config.num_learners = main, learners
+    share = fair_share([(runners, wanted), (learners, 1)], main, cores)
+    config.num_cpus_per_env_runner, config.num_cpus_per_learner = min(wanted, share), min(1, share)
     first, *others = bundles(config, cores)
     assert 0 < first["CPU"] <= main
-    assert len(others) == runners
-    assert all(0 < other["CPU"] <= wanted for other in others)
+    assert len(others) == runners + learners
+    assert all(0 < other["CPU"] <= max(1, wanted) for other in others)
     assert sum(bundle["CPU"] for bundle in (first, *others)) <= cores + 1e-9
 
 
 def test_no_cores_at_all() -> None:
     with pytest.raises(InputError, match="share 0 cores, got 2"):
-        cores_per_runner(1, 2, 0, 0)
+        fair_share([(2, 1)], 0, 0)
     with pytest.raises(InputError, match="num_cpus_for_main_process: expected cores for 1, got 0"):
         bundles(experiment_with().config, 0)
 
 
-def test_custom_resources_are_in_the_bundles() -> None:
+def test_all_that_a_trial_takes_is_in_its_bundles() -> None:
     config = experiment_with(num_env_runners=2, custom_resources_per_env_runner={"robot": 1}).config
     assert bundles(config, 8) == [{"CPU": 1}, {"CPU": 1, "robot": 1}, {"CPU": 1, "robot": 1}]
+    config.num_gpus_per_learner, config.num_gpus_per_env_runner = 0.5, 0.25
+    assert bundles(config, 8) == [{"CPU": 1, "GPU": 0.5}, *[{"CPU": 1, "GPU": 0.25, "robot": 1}] * 2]
+    config.learners(num_learners=2)
+    assert bundles(config, 8)[3:] == [{"GPU": 0.5}] * 2
+    assert bundles(config, 8)[0] == {"CPU": 1}
+    assert gpus_wanted(config) == [0.5, 0.5, 0.25, 0.25]
 
 
 def test_a_resource_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8.0, "robots": 1.0})
-    missing = experiment_with(num_env_runners=2, custom_resources_per_env_runner={"robot": 1})
+    missing = experiment_with(num_env_runners=2, custom_resources_per_env_runner={"robot": 1}).config
     with pytest.raises(InputError, match="2 runners need 2 of 'robot', got 0 in all of Ray; did you mean 'robots'"):
         fit_to_cores(missing)
-    scarce = experiment_with(num_env_runners=2, custom_resources_per_env_runner={"robots": 1})
+    scarce = experiment_with(num_env_runners=2, custom_resources_per_env_runner={"robots": 1}).config
     with pytest.raises(InputError, match="need 2 of 'robots', got 1"):
         fit_to_cores(scarce)
-    enough = experiment_with(num_env_runners=1, custom_resources_per_env_runner={"robots": 1})
+    enough = experiment_with(num_env_runners=1, custom_resources_per_env_runner={"robots": 1}).config
     assert fit_to_cores(enough) is enough
 
 
 def test_shared_cores_are_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
     with caplog.at_level(logging.WARNING, "rayground"):
-        fitted = fit_to_cores(experiment_with(num_env_runners=2), main=1)
-        fit_to_cores(experiment_with(num_env_runners=1, num_cpus_per_env_runner=4))
-    assert fitted.config.num_cpus_per_env_runner == 0.5
-    first, second = (record.getMessage() for record in caplog.records)
+        fitted = fit_to_cores(experiment_with(num_env_runners=2).config, main=1)
+        fit_to_cores(experiment_with(num_env_runners=1, num_cpus_per_env_runner=4).config)
+        both = experiment_with(num_env_runners=1).config.learners(num_learners=2)
+        shared = fit_to_cores(both)
+        on_gpus = fit_to_cores(both.copy(copy_frozen=False).learners(num_gpus_per_learner=0.5))
+    assert fitted.num_cpus_per_env_runner == 0.5
+    assert (shared.num_cpus_per_env_runner, shared.num_cpus_per_learner) == (0.666, 0.666)
+    assert (on_gpus.num_cpus_per_env_runner, on_gpus.num_cpus_per_learner) == (1, "auto")
+    first, second, third = (record.getMessage() for record in caplog.records)
     assert first.startswith("2 env runners share 1 core: ")
-    assert second == "each env runner gets 2 cores instead of 4: Ray has 2"
+    assert second == "env runners and learners get at most 2 cores each: Ray has 2"
+    assert third.startswith("1 env runner and 2 learners share 2 cores: ")
 
 
 def test_a_stop_rule_that_does_not_exist(tmp_path: Path) -> None:

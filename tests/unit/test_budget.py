@@ -87,6 +87,53 @@ def test_more_runners_than_cores_get_a_warning(machine):
         "3 env runners share 2 cores: expect them to slow each other down; --num-env-runners 2 or fewer is faster"
     )
     assert budget.warn_cores(2, num_cores=1).startswith("2 env runners share 1 core: ")
+    assert budget.warn_cores(1, num_cores=2, num_learners=1) is None
+    assert budget.warn_cores(0, num_cores=2, num_learners=3) == (
+        "3 learners share 2 cores: expect them to slow each other down; fewer are faster"
+    )
+    assert budget.warn_cores(1, num_cores=2, num_learners=2).startswith("1 env runner and 2 learners share 2 cores: ")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "message"),
+    [
+        ([], 0, None),
+        ([1], 1, None),
+        ([0.5, 0.25, 0.25], 1, None),
+        ([0.1] * 10, 1, None),
+        ([0.6, 0.4, 0.6, 0.4], 2, None),
+        ([1], 0, "1 process needs 1 GPUs, got 0"),
+        ([1, 0.25, 0.25], 1, "3 processes need 1.5 GPUs, got 1"),
+        ([0.6, 0.6, 0.6], 2, "3 processes need 1.8 GPUs, got 2"),  # each comes from one GPU
+    ],
+)
+def test_shares_of_gpus_that_do_not_fit_are_refused(wanted, there, message):
+    if message is None:
+        budget.check_gpus(wanted, there, "x")
+    else:
+        with pytest.raises(InputError, match=f"^num_gpus_per_learner=1: {message}: use fewer"):
+            budget.check_gpus(wanted, there, "num_gpus_per_learner=1")
+
+
+def test_compiling_needs_a_compiler_and_pythons_headers(tmp_path, monkeypatch):
+    from torch._inductor import cpp_builder, exc
+
+    def found():
+        return "g++"
+
+    def missing():
+        raise exc.InvalidCxxCompiler
+
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setattr(budget.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", found)
+    budget.check_compiler()
+    (tmp_path / "Python.h").unlink()
+    with pytest.raises(InputError, match=r"--compile.*Python's headers.*install them \(apt install python3-dev"):
+        budget.check_compiler()
+    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", missing)
+    with pytest.raises(InputError, match=r"--compile.*a C\+\+ compiler, got none: install g\+\+"):
+        budget.check_compiler()
 
 
 @pytest.mark.parametrize(
