@@ -1,27 +1,22 @@
-"""What is checked before training: that environment and module keep their contracts.
+"""What is checked of an environment before training: that it keeps Gymnasium's contract.
 
-RLlib's own runner checks neither (NaN observations train without a word, a missing API is a bare KeyError later), so
-each finding here is one line: whose fault, which key, what was expected, what came.
+RLlib's own runner does not (NaN observations train without a word), so each finding here is one line: whose fault,
+which key, what was expected, what came.
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import gymnasium as gym
 import numpy as np
-import torch
 import tree
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import iterate
-from ray.rllib.core.columns import Columns
-from ray.rllib.core.rl_module.apis import QNetAPI, TargetNetworkAPI
-from ray.rllib.core.rl_module.rl_module import RLModule
 
 from rayground.errors import InputError, closest, one_line
 from rayground.space_checks import ACTIONS, check_finite, check_observation, check_spaces, kind
@@ -54,7 +49,7 @@ def check_env(
             if isinstance(env, VectorEnv):
                 check_vector_env(env, name, actions)
             else:
-                _check_single_env(env, actions, _Subject(f"environment {name}"))
+                _check_single_env(env, actions, Subject(f"environment {name}"))
         finally:
             getattr(env, "close", lambda: None)()
 
@@ -70,7 +65,7 @@ def check_vector_env(env: VectorEnv, name: str, actions: tuple[type[gym.Space], 
     Raises:
         InputError: If it breaks the Gymnasium contract, or does not reset itself in the step after the last one.
     """
-    subject = _Subject(f"vector environment {name}")
+    subject = Subject(f"vector environment {name}")
     # Gymnasium writes its vector environments' mode into metadata that instances of a class share: ask them first.
     modes = (getattr(env.unwrapped, "autoreset_mode", None), env.metadata.get("autoreset_mode"))
     mode = next((mode for mode in modes if isinstance(mode, AutoresetMode)), None)
@@ -90,44 +85,14 @@ def check_vector_env(env: VectorEnv, name: str, actions: tuple[type[gym.Space], 
         _check_column(env, truncated, "truncated", "b", subject)
 
 
-def check_q_module(module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
-    """Checks that a module gives what DQN reads, on two sampled observations; the module is left as it was.
-
-    Args:
-        module: Any RLModule, built.
-        observation_space: What it observes.
-        action_space: What it answers.
-
-    Raises:
-        InputError: If it lacks an API of RLlib that DQN needs, or gives a wrong key, shape or dtype.
-    """
-    subject = _Subject(f"module {type(module).__name__}")
-    for api in (QNetAPI, TargetNetworkAPI):
-        if not isinstance(module, api):
-            bases = ", ".join(base.__name__ for base in type(module).__bases__)
-            subject.fail("base classes", f"RLlib's {api.__name__}, which DQN needs", bases)
-    twin, space = copy.deepcopy(module), copy.deepcopy(observation_space)
-    space.seed(0)
-    device = next((parameter.device for parameter in twin.parameters()), torch.device("cpu"))
-    batch = {Columns.OBS: torch.as_tensor(np.stack([space.sample() for _ in range(2)])).to(device)}
-    values = _Output("qf_preds", (2, int(cast(gym.spaces.Discrete, action_space).n)), "float32")
-    choices = _Output(Columns.ACTIONS, (2,), "int64")
-    with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        values.check(subject, twin.compute_q_values, batch)
-        if not twin.inference_only:
-            subject.call("make_target_networks", None, twin.make_target_networks)
-            values.check(subject, twin.forward_target, batch)
-        choices.check(subject, twin.forward_inference, batch)
-        choices.check(subject, twin.forward_exploration, batch, t=0)
-
-
 @dataclass(frozen=True)
-class _Subject:
+class Subject:
     """Whom a finding is about."""
 
     name: str
 
     def fail(self, key: str, expected: str, got: str) -> NoReturn:
+        """Raises the finding."""
         raise InputError(f"{self.name}: {key}: expected {expected}, got {got}")
 
     def call(
@@ -144,24 +109,6 @@ class _Subject:
         return result
 
 
-@dataclass(frozen=True)
-class _Output:
-    """What a forward pass must give under one key."""
-
-    key: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    def check(self, subject: _Subject, forward: Callable[..., Any], batch: dict[str, Any], **kwargs: Any) -> None:
-        result = subject.call(forward.__name__, None, forward, batch, **kwargs)
-        if not isinstance(result, dict) or self.key not in result:
-            got = f"the keys {sorted(result)}" if isinstance(result, dict) else kind(result)
-            subject.fail(forward.__name__, f"a dict with the key {self.key!r}", got)
-        expected, got = f"{self.dtype} {list(self.shape)}", kind(result[self.key])
-        if expected != got:
-            subject.fail(f"{forward.__name__}[{self.key!r}]", expected, got)
-
-
 def _make(make: Callable[[], Any], name: str) -> Any:
     try:
         return make()
@@ -172,7 +119,7 @@ def _make(make: Callable[[], Any], name: str) -> Any:
         raise InputError(f"environment {name} could not be made: {one_line(error)}") from error
 
 
-def _check_single_env(env: Any, actions: tuple[type[gym.Space], ...], subject: _Subject) -> None:
+def _check_single_env(env: Any, actions: tuple[type[gym.Space], ...], subject: Subject) -> None:
     if not isinstance(env, gym.Env):
         subject.fail("class", "a gymnasium.Env", f"{type(env).__module__}.{type(env).__qualname__}")
     spaces = (getattr(env, "observation_space", None), getattr(env, "action_space", None))
@@ -193,7 +140,7 @@ def _check_single_env(env: Any, actions: tuple[type[gym.Space], ...], subject: _
         ended = _check_step(env, subject)
 
 
-def _check_step(env: gym.Env, subject: _Subject) -> bool:
+def _check_step(env: gym.Env, subject: Subject) -> bool:
     """Takes a step and returns whether the episode ended."""
     result = subject.call("step()", STEP_PARTS, env.step, env.action_space.sample())
     obs, reward, terminated, truncated, info = result
@@ -208,7 +155,7 @@ def _check_step(env: gym.Env, subject: _Subject) -> bool:
     return bool(terminated or truncated)
 
 
-def _check_reset_arguments(env: gym.Env, subject: _Subject) -> None:
+def _check_reset_arguments(env: gym.Env, subject: Subject) -> None:
     parameters = inspect.signature(env.reset).parameters.values()
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         return
@@ -217,12 +164,12 @@ def _check_reset_arguments(env: gym.Env, subject: _Subject) -> None:
         subject.fail("reset()", "the arguments seed and options, Gymnasium's API", f"reset({', '.join(names)})")
 
 
-def _check_info(info: Any, key: str, subject: _Subject) -> None:
+def _check_info(info: Any, key: str, subject: Subject) -> None:
     if not isinstance(info, dict):
         subject.fail(key, "a dict", kind(info))
 
 
-def _check_rows(env: VectorEnv, obs: Any, subject: _Subject) -> None:
+def _check_rows(env: VectorEnv, obs: Any, subject: Subject) -> None:
     wrong = [part for part in tree.flatten(obs) if not isinstance(part, np.ndarray) or len(part) != env.num_envs]
     if wrong:
         subject.fail("observation", f"an array with {env.num_envs} rows", kind(wrong[0]))
@@ -230,7 +177,7 @@ def _check_rows(env: VectorEnv, obs: Any, subject: _Subject) -> None:
         check_observation(env.single_observation_space, row, f"observation of sub-environment {i}", subject.fail)
 
 
-def _check_column(env: VectorEnv, values: Any, key: str, kinds: str, subject: _Subject) -> None:
+def _check_column(env: VectorEnv, values: Any, key: str, kinds: str, subject: Subject) -> None:
     array = np.asarray(values)
     if array.shape != (env.num_envs,) or array.dtype.kind not in kinds:
         what = "bools" if kinds == "b" else "numbers"

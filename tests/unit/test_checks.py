@@ -6,14 +6,9 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from ray.rllib.core.rl_module.apis import QNetAPI, TargetNetworkAPI
-from ray.rllib.core.rl_module.rl_module import RLModuleSpec
-from ray.rllib.core.rl_module.torch import TorchRLModule
 
-from custom_models.q_module import QModule, dueling_mlp
-from rayground.checks import check_env, check_q_module, check_vector_env
+from rayground.checks import check_env, check_vector_env
 from rayground.errors import InputError
 
 BOX = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -298,115 +293,3 @@ def test_a_bad_vector_environment_is_one_line(env, message):
 def test_good_vector_environments_pass():
     check_vector_env(BadVector(), "mine")
     check_vector_env(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point"), "CartPole-v1")
-
-
-class Altered(QModule):
-    """A module whose outputs are altered: ``{method: function of the result}``."""
-
-    alter = {}
-
-    def compute_q_values(self, batch):
-        return self.alter.get("compute_q_values", lambda r: r)(super().compute_q_values(batch))
-
-    def forward_target(self, batch):
-        return self.alter.get("forward_target", lambda r: r)(super().forward_target(batch))
-
-    def _forward_inference(self, batch, **kwargs):
-        return self.alter.get("inference", lambda r: r)({"actions": torch.zeros(2, dtype=torch.int64)})
-
-    def _forward_exploration(self, batch, t=None, **kwargs):
-        return self.alter.get("exploration", lambda r: r)({"actions": torch.zeros(2, dtype=torch.int64)})
-
-
-def build(module_class=QModule, inference_only=False, **alter):
-    config = {"epsilon": 0.5, "double_q": True} | dueling_mlp(hidden=(8,)).model_config
-    cls = type(module_class.__name__, (module_class,), {"alter": alter}) if alter else module_class
-    return RLModuleSpec(cls, BOX, TWO, inference_only=inference_only, model_config=config).build()
-
-
-class NoQ(TorchRLModule):
-    """Lacks every API."""
-
-
-class NoTarget(TorchRLModule, QNetAPI):
-    """Lacks the target network."""
-
-    def compute_q_values(self, batch):
-        return {}
-
-
-class Broken(NoTarget, TargetNetworkAPI):
-    """Raises in its forward pass."""
-
-    def compute_q_values(self, batch):
-        return {"qf_preds": torch.zeros(2, 3) @ torch.zeros(2, 3)}
-
-    def make_target_networks(self):
-        pass
-
-    def get_target_network_pairs(self):
-        return []
-
-    def forward_target(self, batch):
-        return {}
-
-
-def q_of(shape, dtype=torch.float32):
-    return lambda _: {"qf_preds": torch.zeros(shape, dtype=dtype)}
-
-
-@pytest.mark.parametrize(
-    ("module", "message"),
-    [
-        (build(NoQ), "NoQ: base classes: expected RLlib's QNetAPI, which DQN needs, got TorchRLModule"),
-        (
-            build(NoTarget),
-            "NoTarget: base classes: expected RLlib's TargetNetworkAPI, which DQN needs, got TorchRLModule, QNetAPI",
-        ),
-        (build(Broken), "Broken: compute_q_values raised RuntimeError: mat1 and mat2 shapes"),
-        (
-            build(Altered, compute_q_values=lambda r: {"q": r["qf_preds"]}),
-            "Altered: compute_q_values: expected a dict with the key 'qf_preds', got the keys ['q']",
-        ),
-        (
-            build(Altered, compute_q_values=lambda r: r["qf_preds"]),
-            "Altered: compute_q_values: expected a dict with the key 'qf_preds', got float32 [2, 2]",
-        ),
-        (
-            build(Altered, compute_q_values=q_of((2, 3))),
-            "Altered: compute_q_values['qf_preds']: expected float32 [2, 2], got float32 [2, 3]",
-        ),
-        (
-            build(Altered, forward_target=q_of((2, 2), torch.float64)),
-            "Altered: forward_target['qf_preds']: expected float32 [2, 2], got float64 [2, 2]",
-        ),
-        (
-            build(Altered, inference=lambda r: {"actions": torch.zeros(2, 1, dtype=torch.int64)}),
-            "Altered: forward_inference['actions']: expected int64 [2], got int64 [2, 1]",
-        ),
-        (
-            build(Altered, exploration=lambda r: {}),
-            "Altered: forward_exploration: expected a dict with the key 'actions', got the keys []",
-        ),
-    ],
-)
-def test_a_bad_module_is_one_line(module, message):
-    with pytest.raises(InputError, match=f"^module {re.escape(message)}") as caught:
-        check_q_module(module, BOX, TWO)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("inference_only", [True, False])
-def test_a_good_module_passes_and_is_left_as_it_was(inference_only):
-    module = build(inference_only=inference_only)
-    if not inference_only:
-        module.make_target_networks()
-        with torch.no_grad():
-            next(module.target_net.parameters()).add_(1.0)
-    before = {key: value.clone() for key, value in module.state_dict().items()}
-    random_state = torch.get_rng_state()
-    check_q_module(module, BOX, TWO)
-    after = module.state_dict()
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[key], after[key]) for key in before)
-    assert torch.equal(random_state, torch.get_rng_state())

@@ -22,6 +22,7 @@ WITHOUT_RAY = [
     "platform/rayground/learners/losses.py",
     "platform/rayground/policy_file.py",
     "platform/rayground/spaces.py",
+    "platform/rayground/distributions.py",
     "platform/rayground/results",
     "platform/rayground/checkpoints.py",
     "platform/rayground/keeper.py",

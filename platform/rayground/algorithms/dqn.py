@@ -11,12 +11,12 @@ from ray.rllib.algorithms.dqn import DQNConfig as RLlibDQNConfig
 from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 
 from custom_models import q_module
-from rayground import checks
 from rayground.algorithms.base import ArrayAlgorithm
 from rayground.algorithms.config import NUMBERS, SUPPORTED, ArrayConfig
 from rayground.algorithms.limits import Number
 from rayground.errors import InputError, closest
 from rayground.learners.dqn import DQNLearner
+from rayground.module_checks import check_q_module
 from rayground.preflight import check_replay
 from rayground.replay import SlottedReplay, SlottedReplayBuffer
 from rayground.replay.ratio import UpdateClock
@@ -126,7 +126,7 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
 
     def check_module(self, module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
         """Q-values of every action, an online and a target network."""
-        checks.check_q_module(module, observation_space, action_space)
+        check_q_module(module, observation_space, action_space)
 
     def get_default_learner_class(self) -> type[DQNLearner]:
         """Our lean learner."""
