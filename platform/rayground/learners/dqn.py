@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from rayground.learners.lean import STATS, LeanTorchLearner, Tensors
 from rayground.learners.losses import q_learning_target, td_loss
+from rayground.learners.sharding import merge_td_errors, shard_minibatches
 from rayground.replay import Batch
 from rayground.replay.columns import Column
 
@@ -23,6 +25,9 @@ DISCOUNTS = "discounts"
 
 class DQNLearner(LeanTorchLearner, DQNTorchLearner):
     """Double Q-learning with n-step targets and a target network (Mnih et al. 2015, van Hasselt et al. 2016)."""
+
+    shard = staticmethod(shard_minibatches)
+    merge = staticmethod(merge_td_errors)
 
     def build(self) -> None:
         """Builds the module with its target network."""
@@ -99,6 +104,14 @@ class DQNLearner(LeanTorchLearner, DQNTorchLearner):
         whole = np.zeros(size, np.int64)
         batch = Batch(obs, whole, numbers, obs, numbers, numbers, whole)
         return {name: values[0] for name, values in self._columns(batch).items()}
+
+    def extra_state(self) -> dict[str, Any]:
+        """How often the target network has moved."""
+        return {"num_target_updates": self.num_target_updates}
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Loads what :meth:`extra_state` gave."""
+        self.num_target_updates = state["num_target_updates"]
 
     @torch.no_grad()
     def _update_target(self, env_steps_before: int, env_steps: int) -> None:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from rayground.algorithms.moments import Moments
 from rayground.errors import CheckpointError, InputError, RunError, one_line
 from rayground.learners.flat import FlatParameters
 from rayground.learners.optimizers import clipped, describe_optimizer, make_optimizer, stepper
+from rayground.learners.sharding import alone, average_over_learners
 from rayground.schedules import Schedule, as_schedule
 
 logger = logging.getLogger("rayground")
@@ -57,10 +59,9 @@ class LeanTorchLearner(TorchLearner):
         self.flat = FlatParameters(trained)
         self._stepper = stepper(self.optimizer, self.flat)
         self._parameter_names = {p: name for name, p in self.policy_module.named_parameters()}
-        self._world_size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
         self._pending: list[tuple[int, Tensors, Tensors]] = []
         self._objective = _Objective(self)
-        self._step: Callable[[Tensors, float | Tensor], Tensors] = self._eager_step
+        self._step: Callable[[Tensors, float], Tensors] = self._eager_step
         self.compile_s = 0.0
         if self.config.torch_compile_learner:
             self._compile()
@@ -105,9 +106,7 @@ class LeanTorchLearner(TorchLearner):
         Returns:
             The gradient's norm before clipping (scalar).
         """
-        if self._world_size > 1:
-            torch.distributed.all_reduce(gradient_P)
-            gradient_P = gradient_P / self._world_size
+        average_over_learners(gradient_P)
         norm = torch.linalg.vector_norm(gradient_P)
         self._stepper.step(clipped(gradient_P, norm, self._grad_clip, self._grad_clip_by, self.flat), rate)
         return norm
@@ -138,7 +137,7 @@ class LeanTorchLearner(TorchLearner):
             raise RunError(self._not_finite(env_steps, batch, found["loss"]))
         return stats
 
-    def _eager_step(self, batch: Tensors, rate: float | Tensor) -> Tensors:
+    def _eager_step(self, batch: Tensors, rate: float) -> Tensors:
         gradient_P, stats = self.gradient(batch)
         stats["grad_norm"] = self.apply(gradient_P, rate)
         return stats
@@ -153,20 +152,14 @@ class LeanTorchLearner(TorchLearner):
         gradient_P, (loss, stats) = torch.func.grad_and_value(objective, has_aux=True)(self.flat.vector)
         return gradient_P, stats | {"loss": loss.detach()}
 
-    def _graph_step(self, batch: Tensors, rate: float | Tensor) -> Tensors:
-        gradient_P, stats = self._functional_gradient(batch)
-        stats["grad_norm"] = self.apply(gradient_P, rate)
-        return stats
-
     def _compile(self) -> None:
         """Compiles the update and tries it, so that what cannot be compiled is found before training."""
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(COMPILE_CACHE).expanduser()))
         started = time.perf_counter()
-        graph = torch.compile(self._graph_step, fullgraph=True, dynamic=False)
-        rate = torch.zeros((), device=self.flat.vector.device)
         kept = [tensor.clone() for tensor in self._trained_state()]
+        step = self._compiled_step()
         try:
-            graph(self.example_batch(), rate)
+            step(self.example_batch(), 0.0)
         except Exception as error:  # whatever torch.compile raises, of many classes
             raise InputError(
                 f"torch_compile_learner: {type(self.policy_module).__name__} and its loss cannot be compiled: "
@@ -175,9 +168,27 @@ class LeanTorchLearner(TorchLearner):
         with torch.no_grad():
             for tensor, value in zip(self._trained_state(), kept, strict=True):
                 tensor.copy_(value)
-        self.compile_s = time.perf_counter() - started
+        self._step, self.compile_s = step, time.perf_counter() - started
         logger.info("compiled the update in %.1f s; %s keeps it for the next run", self.compile_s, COMPILE_CACHE)
-        self._step = lambda batch, value: graph(batch, rate.fill_(value))
+
+    def _compiled_step(self) -> Callable[[Tensors, float], Tensors]:
+        rate = torch.zeros((), device=self.flat.vector.device)  # a number would be built into the graph
+
+        def whole(batch: Tensors) -> Tensors:
+            gradient_P, stats = self._functional_gradient(batch)
+            return stats | {"grad_norm": self.apply(gradient_P, rate)}
+
+        if alone():
+            graph = torch.compile(whole, fullgraph=True, dynamic=False)
+            return lambda batch, value: (rate.fill_(value), graph(batch))[1]
+        # Learners meet between gradient and step, outside of any graph.
+        gradient_graph = torch.compile(self._functional_gradient, fullgraph=True, dynamic=False)
+
+        def in_two(batch: Tensors, value: float) -> Tensors:
+            gradient_P, stats = gradient_graph(batch)
+            return stats | {"grad_norm": self.apply(gradient_P, value)}
+
+        return in_two
 
     def _trained_state(self) -> list[Tensor]:
         moments = [value for state in self.optimizer.state.values() for value in state.values()]
@@ -200,13 +211,20 @@ class LeanTorchLearner(TorchLearner):
         )
 
     def to_tensors(self, **arrays: np.ndarray) -> Tensors:
-        """Moves arrays to the learner's device; integers other than observations' become int64."""
+        """Moves arrays to the learner's device."""
         return {name: torch.from_numpy(array).to(self.device, non_blocking=True) for name, array in arrays.items()}
 
     def move_norms(self, observed: Moments) -> None:
         """Lets the module's :class:`RunningNorm` layers know what has been observed since the last call."""
         for norm in running_norms(self.policy_module):
             norm.update(observed.count, observed.mean, observed.var)
+
+    def extra_state(self) -> dict[str, Any]:
+        """What a checkpoint holds beside weights and moments, as JSON; the same on every learner."""
+        return {}
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Loads what :meth:`extra_state` gave."""
 
     def module_arrays(self) -> Arrays:
         """All parameters and buffers of the module by name, target networks included."""
