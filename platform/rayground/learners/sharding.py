@@ -1,10 +1,12 @@
-"""How several learners share minibatches of replayed transitions."""
+"""How several learners share minibatches of replayed transitions, and their gradients."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 
 import numpy as np
+import torch.distributed as dist
+from torch import Tensor
 
 from rayground.replay import Batch
 
@@ -36,3 +38,18 @@ def merge_td_errors(results: list[Learnt]) -> Learnt:
     """
     td_errors = np.concatenate([td_errors for td_errors, _ in results], axis=1)
     return td_errors, {name: float(np.mean([means[name] for _, means in results])) for name in results[0][1]}
+
+
+def alone() -> bool:
+    """Says whether this process is the only learner."""
+    return not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+
+
+def average_over_learners(gradient: Tensor) -> None:
+    """Replaces a gradient by its mean over all learners, in place; alone, it stays as it is.
+
+    All learners must call this equally often, with gradients of the same shape.
+    """
+    if not alone():
+        dist.all_reduce(gradient)
+        gradient /= dist.get_world_size()
