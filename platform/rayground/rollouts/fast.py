@@ -26,7 +26,11 @@ _RUNNING = ("_obs", "_done", "_returns", "_lengths")
 
 
 class FastSampling:
-    """Steps the sub-environments of a runner, array by array."""
+    """Steps the sub-environments of a runner, array by array.
+
+    Attributes:
+        infos: What the vector environment told beside its last observations, as it told it.
+    """
 
     def __init__(self, runner: ArrayEnvRunner) -> None:
         self._runner = runner
@@ -38,6 +42,7 @@ class FastSampling:
         )
         self._obs: Any = None  # [N, ...] once the environments were reset
         self._env_s = 0.0
+        self.infos: Any = {}
 
     @property
     def is_running(self) -> bool:
@@ -66,22 +71,25 @@ class FastSampling:
         """
         before = perf_counter()
         try:
-            obs, infos = self._env.reset(seed=seed)
+            obs, self.infos = self._env.reset(seed=seed)
         except Exception as error:
             raise EnvironmentFailed from error
         self._env_s = perf_counter() - before
         self._obs = np.array(obs, dtype=np.float32 if obs.dtype == np.float64 else None)
         self._done = np.zeros(len(obs), bool)
         self._returns, self._lengths = np.zeros(len(obs)), np.zeros(len(obs), np.int64)
-        self._callbacks.reset(self._obs, infos)
+        self._callbacks.reset(self._obs, self.infos)
 
-    def fragment(self, num_steps: int, env_steps: int, *, explore: bool = True) -> Rollout:
+    def fragment(
+        self, num_steps: int, env_steps: int, *, explore: bool = True, infos: list[Any] | None = None
+    ) -> Rollout:
         """Takes ``num_steps`` vector steps.
 
         Args:
             num_steps: T, vector steps.
             env_steps: Env steps that all runners together have taken before.
             explore: Whether the module explores.
+            infos: Is given what came beside each of the T observations that are acted on.
 
         Raises:
             EnvironmentFailed: If an environment raised.
@@ -96,6 +104,8 @@ class FastSampling:
         obs = torch.from_numpy(rollout.obs)
         with torch.inference_mode(), _lent(self._runner.env):
             for t in range(num_steps):
+                if infos is not None:
+                    infos.append(self.infos)
                 before = perf_counter()
                 actions_N = answers.take(t, forward({Columns.OBS: obs[t].to(device)}, t=env_steps))
                 inference_s += perf_counter() - before
@@ -139,7 +149,7 @@ class FastSampling:
         """Steps the environments with the policy's actions, and writes what is seen then into ``obs_N``."""
         before = perf_counter()
         try:
-            obs, rewards_N, terminated_N, truncated_N, infos = self._env.step(self._for_env(actions_N))
+            obs, rewards_N, terminated_N, truncated_N, self.infos = self._env.step(self._for_env(actions_N))
         except Exception as error:
             raise EnvironmentFailed from error
         self._env_s += perf_counter() - before
@@ -148,7 +158,7 @@ class FastSampling:
         self._returns += rewards_N * valid_N
         self._lengths += valid_N
         if self._callbacks.wanted:
-            self._callbacks.on_step(obs_N, actions_N, rewards_N, terminated_N, truncated_N, infos)
+            self._callbacks.on_step(obs_N, actions_N, rewards_N, terminated_N, truncated_N, self.infos)
         return rewards_N, terminated_N, truncated_N
 
     def _finished(self, wanted_N: np.ndarray) -> list[EpisodeRecord]:

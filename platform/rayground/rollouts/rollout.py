@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,3 +65,20 @@ class Rollout:
     def num_env_steps(self) -> int:
         """The number of transitions: rows in which an environment reset itself do not count."""
         return int(np.count_nonzero(self.valid))
+
+
+def concatenate(rollouts: Sequence[Rollout]) -> Rollout:
+    """Joins rollouts of one runner, of which each continues the one before, into one."""
+    first = rollouts[0]
+    if len(rollouts) == 1:
+        return first
+    columns = ("actions", "rewards", "terminated", "truncated", "valid")
+    return Rollout(
+        obs=np.concatenate([rollout.obs[:-1] for rollout in rollouts] + [rollouts[-1].obs[-1:]]),
+        **{name: np.concatenate([getattr(rollout, name) for rollout in rollouts]) for name in columns},
+        extras={name: np.concatenate([rollout.extras[name] for rollout in rollouts]) for name in first.extras},
+        episodes=[record for rollout in rollouts for record in rollout.episodes],
+        runner=first.runner,
+        fresh=first.fresh,
+        seconds={part: sum(rollout.seconds[part] for rollout in rollouts) for part in first.seconds},
+    )

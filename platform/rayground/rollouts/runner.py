@@ -13,12 +13,14 @@ import numpy as np
 import torch
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rayground import quiet
 from rayground.rollouts.failures import Deadline, EnvironmentFailed, RunnerFailure
 from rayground.rollouts.fast import FastSampling
 from rayground.rollouts.rollout import EpisodeRecord, Rollout
 from rayground.rollouts.snapshot import pack, unpack
+from rayground.rollouts.stock import EpisodeSampling
 from rayground.seeding import seed_for
 
 logger = logging.getLogger("rayground")
@@ -30,8 +32,8 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
     """Steps N sub-environments in step and returns :class:`Rollout` arrays.
 
     It is RLlib's single-agent runner (same environments, module, connectors, state) with another way to sample:
-    no Python object per env step. Box and Discrete observations, Discrete actions, any Gymnasium vector
-    environment with NEXT_STEP autoreset.
+    no Python object per env step. Box, Discrete, MultiDiscrete and MultiBinary observations, Discrete, MultiDiscrete
+    and Box actions, any Gymnasium vector environment with NEXT_STEP autoreset.
     """
 
     def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
@@ -42,6 +44,13 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         self._parameters = dict(self.module.state_dict()) if self.module is not None else {}
         if self.env is not None:
             self.sampling = FastSampling(self)
+            self._episode_sampling = EpisodeSampling(self)
+
+    def make_env(self) -> None:
+        """Makes the vector environment anew, as ``config`` describes it; the next call starts with a reset."""
+        super().make_env()
+        if hasattr(self, "sampling"):
+            self.sampling.forget()
 
     def sample_arrays(
         self, num_steps: int, env_steps: int, *, weights: Weights | None = None, reset: bool = False
@@ -67,11 +76,8 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
                 return rollout
             except EnvironmentFailed as failed:
                 failure = self._failure(failed)
-                if self._failures_left == 0:
+                if not self._made_anew(failure):
                     return failure
-                self._failures_left -= 1
-                logger.warning("%s; made anew, %d more times at most", failure, self._failures_left)
-                self._make_env_anew()
             except Exception as error:
                 return self._failure(error)
 
@@ -104,6 +110,37 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             return list(self._evaluate(num_episodes, seed, timeout_s, interruption))
         except Exception as error:
             return self._failure(error)
+
+    def _sample(
+        self,
+        *,
+        num_timesteps: int | None = None,
+        num_episodes: int | None = None,
+        explore: bool,
+        random_actions: bool = False,
+        force_reset: bool = False,
+    ) -> list[SingleAgentEpisode]:
+        """What RLlib's ``sample()`` does inside its timers and callbacks: so many env steps, or whole episodes.
+
+        Raises:
+            EnvironmentFailed: If an environment raised, and may not be made anew (once more).
+        """
+        how = {"num_timesteps": num_timesteps, "num_episodes": num_episodes, "explore": explore}
+        if random_actions:
+            self.sampling.forget()
+            return super()._sample(**how, random_actions=True, force_reset=force_reset)
+        while True:
+            try:
+                return self._episode_sampling.sample(**how, force_reset=force_reset)
+            except EnvironmentFailed as failed:
+                if not self._made_anew(self._failure(failed)):
+                    raise
+
+    def get_metrics(self) -> dict[str, Any]:
+        """RLlib's metrics of what was sampled since the last call."""
+        if self.env is not None:
+            self._episode_sampling.log_finished()
+        return super().get_metrics()
 
     def get_episodes(self) -> bytes | None:
         """The environments in the middle of their episodes, or None where they cannot be copied."""
@@ -160,9 +197,14 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             return [seed_for(seed, env_index) for env_index in range(self.num_envs)]
         return seed
 
-    def _make_env_anew(self) -> None:
+    def _made_anew(self, failure: RunnerFailure) -> bool:
+        """Makes the environments anew after a failure, if that was allowed and has not happened too often."""
+        if self._failures_left == 0:
+            return False
+        self._failures_left -= 1
+        logger.warning("%s; made anew, %d more times at most", failure, self._failures_left)
         self.make_env()
-        self.sampling.forget()
+        return True
 
     def _failure(self, error: BaseException) -> RunnerFailure:
         self.sampling.forget()
