@@ -32,7 +32,9 @@ from rayground.algorithms.headline import EpisodeWindow
 from rayground.algorithms.moments import Moments
 from rayground.algorithms.timing import RunnerTimes, WallClock
 from rayground.errors import InputError, closest
+from rayground.learners.group import make_learner, why_learners_fail
 from rayground.policies import TrainedPolicy
+from rayground.preflight import check_hardware
 from rayground.rollouts.environments import env_name, make_single_env
 from rayground.rollouts.episodes import RUNNER_HOOKS, overrides
 from rayground.rollouts.failures import RunnerFailure
@@ -68,10 +70,11 @@ class ArrayAlgorithm(Algorithm):
         """Checks the environment, then builds runners and learner.
 
         Raises:
-            InputError: If environment or module break their contract.
+            InputError: If environment or module break their contract, or a GPU or a compiler is missing.
         """
         # RLlib would raise copies of what an iteration raises, and fail where an exception cannot be copied.
         os.environ.setdefault("RAY_AIR_FULL_TRACEBACKS", "1")
+        check_hardware(config)
         if not config.disable_env_checking:
             checks.check_env(lambda: make_single_env(config), env_name(config), config.action_spaces)
         # Threads that wait for each other cost small networks far more than they bring, the more so on busy cores.
@@ -89,12 +92,13 @@ class ArrayAlgorithm(Algorithm):
             with quiet.config_by_value():
                 super().setup(config)
         except Exception as error:
-            cause = why_runners_fail(config) if config.num_env_runners else None
+            cause = why_learners_fail(error) if config.num_learners else None
+            cause = cause or (why_runners_fail(config) if config.num_env_runners else None)
             if cause or isinstance(error, ValueError):
                 raise InputError(cause or str(error)) from error
             raise
         self.runners = RunnerGroup(self.env_runner_group, self.config, lambda: self.interruption())
-        self.learner = self.learner_group._learner
+        self.learner = make_learner(self.learner_group, self.config)
         self._has_norms, self._observed = bool(running_norms(self.learner.policy_module)), Moments()
         self.own_config = self.config
         self.config.check_module(self.learner.policy_module, self.observation_space, self.action_space)
@@ -302,7 +306,12 @@ class ArrayAlgorithm(Algorithm):
         """
         if policy_id != DEFAULT_MODULE_ID:
             raise InputError(f"no policy {policy_id!r}; there is {DEFAULT_MODULE_ID!r}")
-        return TrainedPolicy(self.learner.policy_module, self.config, on_change=self.sync_weights)
+        policy = TrainedPolicy(self.learner.policy_module, self.config, on_change=lambda: self._take_weights(policy))
+        return policy
+
+    def _take_weights(self, policy: TrainedPolicy) -> None:
+        self.learner.load_module_arrays(policy.get_weights())
+        self.sync_weights()
 
     def compute_single_action(self, observation: Any, *, explore: bool = False, **_: Any) -> Any:
         """The policy's action for one observation, greedy unless ``explore``."""
@@ -385,6 +394,7 @@ class ArrayAlgorithm(Algorithm):
     def cleanup(self) -> None:
         """Closes environments and ends runners."""
         self.runners.stop()
+        self.learner.shutdown()
         super().cleanup()
         if self._eval_runner is not None:
             self._eval_runner.stop()

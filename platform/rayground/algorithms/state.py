@@ -38,6 +38,7 @@ def save(algorithm: ArrayAlgorithm, folder: Path) -> None:
             "episodes": algorithm.episodes.get_state(),
             "changes": algorithm.changes,
             "optimizer": algorithm.learner.optimizer_name,
+            "learner": algorithm.learner.extra_state(),
             "callbacks": [_callback_state(callback) for callback in algorithm.callbacks],
             "environment": _environment(algorithm.own_config),
             "runners_with_episodes": [i for i, data in enumerate(episodes) if data is not None],
@@ -73,6 +74,7 @@ def load(algorithm: ArrayAlgorithm, folder: Path) -> None:
         raise CheckpointError(f"{folder}: a checkpoint of {state['algorithm']}, not of {type(algorithm).__name__}")
     algorithm.learner.load_module_arrays(checkpoint.arrays("module"))
     algorithm.learner.load_optimizer_arrays(checkpoint.arrays("optimizer"), state["optimizer"])
+    algorithm.learner.load_extra_state(state["learner"])
     algorithm.env_steps = state["env_steps"]
     algorithm._iteration, algorithm._time_total = state["iteration"], state["time_total_s"]
     algorithm.episodes.set_state(state["episodes"])

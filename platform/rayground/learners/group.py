@@ -80,6 +80,16 @@ def make_learner(group: LearnerGroup, config: AlgorithmConfig) -> LeanTorchLearn
     return learner
 
 
+def why_learners_fail(error: Exception) -> str | None:
+    """Says in one line why remote learners could not be built, if that is what ``error`` tells."""
+    if isinstance(error, RayTaskError):
+        return f"a learner could not be built: {one_line(error.cause)}"
+    if isinstance(error, RayActorError):
+        last = [line.strip() for line in str(error).splitlines() if line.strip()][-1]
+        return f"a learner could not be built: {last}; what it needs must be installed where it runs"
+    return None
+
+
 class RemoteLearners:
     """Learners in processes of their own, each of which learns from its share of every batch.
 
