@@ -133,4 +133,7 @@ def actor_critic_module(net_class: type[nn.Module], **net_kwargs: Any) -> RLModu
     Raises:
         ValueError: If ``net_class`` is no such class, takes no such argument, or an argument cannot be JSON.
     """
+    if not all(callable(getattr(net_class, method, None)) for method in ("policy", "value")):
+        name = getattr(net_class, "__name__", repr(net_class))
+        raise ValueError(f"{name}: expected a net with policy(obs) and value(obs), see custom_models.nets")
     return net_spec(ActorCriticModule, net_class, net_kwargs)
