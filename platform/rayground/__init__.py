@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rayground.algorithms.dqn import DQN, DQNConfig
+    from rayground.algorithms.ppo import PPO, PPOConfig
     from rayground.experiment import CheckpointRule, Experiment
     from rayground.replay import SlottedReplay, Transition
     from rayground.run import Run, load
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 _HOME = {
     "DQN": "rayground.algorithms.dqn",
     "DQNConfig": "rayground.algorithms.dqn",
+    "PPO": "rayground.algorithms.ppo",
+    "PPOConfig": "rayground.algorithms.ppo",
     "CheckpointRule": "rayground.experiment",
     "Experiment": "rayground.experiment",
     "SlottedReplay": "rayground.replay",
@@ -27,7 +30,19 @@ _HOME = {
     "Stop": "rayground.stop",
 }
 
-__all__ = ["DQN", "CheckpointRule", "DQNConfig", "Experiment", "Run", "SlottedReplay", "Stop", "Transition", "load"]
+__all__ = [
+    "DQN",
+    "PPO",
+    "CheckpointRule",
+    "DQNConfig",
+    "Experiment",
+    "PPOConfig",
+    "Run",
+    "SlottedReplay",
+    "Stop",
+    "Transition",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -213,6 +214,24 @@ class ArrayConfig(AlgorithmConfig):
 
     def _validate_by_rllib(self) -> None:
         super().validate()
+
+    def model_config_of_user(self, defaults: dict[str, Any]) -> dict[str, Any]:
+        """The settings of the default net: ``defaults``, with what ``model_config`` changes in them.
+
+        Raises:
+            InputError: If ``model_config`` has any other setting.
+        """
+        given: Any = self._model_config
+        if dataclasses.is_dataclass(given) and not isinstance(given, type):
+            usual = dataclasses.asdict(type(given)())
+            given = {key: value for key, value in dataclasses.asdict(given).items() if value != usual[key]}
+        for key in given:
+            if key not in defaults:
+                raise InputError(
+                    f"model_config: {key!r} is not supported{closest(key, defaults)}; "
+                    f"known are {', '.join(defaults)}, or give rl_module_spec"
+                )
+        return defaults | dict(given)
 
     def check_module(self, module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
         """Checks that a built module gives what the algorithm reads; each algorithm says what that is.

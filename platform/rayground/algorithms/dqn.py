@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +13,7 @@ from custom_models import q_module
 from rayground.algorithms.base import ArrayAlgorithm
 from rayground.algorithms.config import NUMBERS, SUPPORTED, ArrayConfig
 from rayground.algorithms.limits import Number
-from rayground.errors import InputError, closest
+from rayground.errors import InputError
 from rayground.learners.dqn import DQNLearner
 from rayground.module_checks import check_q_module
 from rayground.preflight import check_replay
@@ -120,7 +119,7 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """The MLP that ``dueling`` and ``model_config`` (``fcnet_hiddens``, ``fcnet_activation``) describe."""
-        own = {"fcnet_hiddens": [256], "fcnet_activation": "relu"} | self._model_config_of_user()
+        own = self.model_config_of_user({"fcnet_hiddens": [256], "fcnet_activation": "relu"})
         make = q_module.dueling_mlp if self.dueling else q_module.plain_mlp
         return make(hidden=own["fcnet_hiddens"], activation=own["fcnet_activation"])
 
@@ -131,20 +130,6 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
     def get_default_learner_class(self) -> type[DQNLearner]:
         """Our lean learner."""
         return DQNLearner
-
-    def _model_config_of_user(self) -> dict[str, Any]:
-        given: Any = self._model_config
-        if dataclasses.is_dataclass(given) and not isinstance(given, type):
-            usual = dataclasses.asdict(type(given)())
-            given = {key: value for key, value in dataclasses.asdict(given).items() if value != usual[key]}
-        known = ("fcnet_hiddens", "fcnet_activation")
-        for key in given:
-            if key not in known:
-                raise InputError(
-                    f"model_config: {key!r} is not supported{closest(key, known)}; "
-                    "known are fcnet_hiddens and fcnet_activation, or give rl_module_spec"
-                )
-        return dict(given)
 
 
 class DQN(ArrayAlgorithm):
@@ -222,7 +207,7 @@ class DQN(ArrayAlgorithm):
         row: dict[str, float | None] = {
             "learner/updates": self.updates.updates,
             "learner/replay_ratio": self.updates.measured_ratio(self.env_steps),
-            "learner/target_updates": self.learner.num_target_updates,
+            "learner/target_updates": self.learner.extra_state()["num_target_updates"],
             "learner/lr": self.learner.learning_rate(self.env_steps),
             "explore/epsilon": self._epsilon(self.env_steps),
         }
@@ -240,7 +225,7 @@ class DQN(ArrayAlgorithm):
 
     def extra_state(self) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
         """Replay contents and update counters."""
-        state = {"updates": self.updates.get_state(), "num_target_updates": self.learner.num_target_updates}
+        state: dict[str, Any] = {"updates": self.updates.get_state()}
         if not self.config.store_buffer_in_checkpoints:
             return state, {}
         replay_state, replay_arrays = self.replay.get_state()
@@ -254,7 +239,6 @@ class DQN(ArrayAlgorithm):
         warm_up = self.config.num_steps_sampled_before_learning_starts
         self.updates = UpdateClock(**state["updates"])
         self.updates.change(self.config.replay_ratio, self.env_steps)
-        self.learner.num_target_updates = state["num_target_updates"]
         if "replay" in state:
             self.replay.set_state(state["replay"], checkpoint.arrays("replay"))
             if self.updates.updates == 0:

@@ -119,6 +119,11 @@ class RemoteLearners:
         futures = [actor.learn.remote(shard, *args) for actor, shard in zip(self._actors, shards, strict=True)]
         return self._learner_class.merge(self._results(futures))
 
+    def values(self, obs: np.ndarray) -> np.ndarray:
+        """Values ``[M]`` of observations ``[M, ...]``, each learner's share computed by it."""
+        parts = zip(self._actors, np.array_split(obs, len(self._actors)), strict=True)
+        return np.concatenate(self._results([actor.values.remote(part) for actor, part in parts]))
+
     def move_norms(self, observed: Moments) -> None:
         """Lets the :class:`RunningNorm` layers of every learner know what has been observed since the last call."""
         self._stale = True

@@ -58,3 +58,42 @@ def td_loss(
     loss_fn = F.huber_loss if kind == "huber" else F.mse_loss
     loss = (weight_B * loss_fn(q_tm1_B, target_B, reduction="none")).mean()
     return loss, (q_tm1_B - target_B).detach()
+
+
+def clipped_surrogate(logp_B: Tensor, old_logp_B: Tensor, advantage_B: Tensor, clip: Tensor) -> tuple[Tensor, Tensor]:
+    """PPO's clipped surrogate objective (Schulman et al. 2017, https://arxiv.org/abs/1707.06347, equation 7).
+
+    Args:
+        logp_B: ``[B]`` log-probabilities of the actions now.
+        old_logp_B: ``[B]`` those when they were taken.
+        advantage_B: ``[B]`` advantages.
+        clip: How far the ratio of the two may leave 1 (scalar).
+
+    Returns:
+        The loss of each sample ``[B]`` (the negative objective), and the ratios ``[B]``.
+    """
+    ratio_B = torch.exp(logp_B - old_logp_B)
+    clipped_B = torch.clamp(ratio_B, 1.0 - clip, 1.0 + clip)
+    return -torch.minimum(advantage_B * ratio_B, advantage_B * clipped_B), ratio_B
+
+
+def clipped_value_loss(value_B: Tensor, target_B: Tensor, clip: float) -> Tensor:
+    """Squared errors ``[B]`` of values, none above ``clip``: RLlib's ``vf_clip_param``.
+
+    Args:
+        value_B: ``[B]`` predicted values.
+        target_B: ``[B]`` value targets.
+        clip: The largest squared error; one that is cut has no gradient.
+    """
+    squared_B = (value_B - target_B).square()
+    return squared_B if clip == float("inf") else squared_B.clamp(max=clip)
+
+
+def explained_variance(target_B: Tensor, value_B: Tensor) -> Tensor:
+    """The share of the targets' variance that the values explain: 1 all, 0 none, below 0 worse than their mean.
+
+    Args:
+        target_B: ``[B]`` value targets.
+        value_B: ``[B]`` predicted values.
+    """
+    return 1.0 - (target_B - value_B).var(correction=0) / target_B.var(correction=0).clamp(min=1e-8)

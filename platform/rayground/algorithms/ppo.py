@@ -1,0 +1,202 @@
+"""PPO: a clipped policy gradient from fresh rollouts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from ray.rllib.algorithms.ppo import PPOConfig as RLlibPPOConfig
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
+
+from custom_models.actor_critic_module import actor_critic_mlp
+from rayground import module_checks
+from rayground.algorithms.base import ArrayAlgorithm
+from rayground.algorithms.config import NUMBERS, SUPPORTED, ArrayConfig
+from rayground.algorithms.limits import Number
+from rayground.errors import InputError
+from rayground.learners.advantages import gae
+from rayground.learners.ppo import ADVANTAGES, VALUE_TARGETS, Call, PPOLearner
+from rayground.rollouts.rollout import Rollout
+from rayground.schedules import as_schedule
+
+Arrays = dict[str, np.ndarray]
+
+
+class PPOConfig(ArrayConfig, RLlibPPOConfig):
+    """RLlib's PPOConfig; ``clip_param`` and ``entropy_coeff`` also take schedules, as ``lr`` does.
+
+    ``train_batch_size`` rows are sampled for each update; rows in which an environment resets itself hold no
+    transition and are left out. Advantages are normalized within each minibatch.
+    """
+
+    supported = SUPPORTED | frozenset(
+        {
+            "clip_param",
+            "clip_actions",
+            "entropy_coeff",
+            "kl_coeff",
+            "kl_target",
+            "lambda_",
+            "minibatch_size",
+            "normalize_actions",
+            "num_epochs",
+            "use_kl_loss",
+            "vf_clip_param",
+            "vf_loss_coeff",
+        }
+    )
+
+    numbers = {
+        **NUMBERS,
+        "kl_coeff": Number(0),
+        "kl_target": Number(0, above=True),
+        "lambda_": Number(0, 1),
+        "minibatch_size": Number(2, whole=True),
+        "num_epochs": Number(1, whole=True),
+        "vf_loss_coeff": Number(0),
+    }
+
+    entropy_coeff: Any
+    rollout_fragment_length: Any
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class or PPO)
+
+    def validate(self) -> None:
+        """Checks PPO's own settings after those that all algorithms share."""
+        super().validate()
+        as_schedule(self.clip_param, "clip_param", 0)
+        as_schedule(self.entropy_coeff, "entropy_coeff", 0)
+        if not (isinstance(self.vf_clip_param, (int, float)) and self.vf_clip_param > 0):
+            raise InputError(f"vf_clip_param: expected a number above 0 or inf, got {self.vf_clip_param!r}")
+        rows, envs = self.total_train_batch_size, self.num_envs_per_env_runner * max(1, self.num_env_runners)
+        if rows < envs:
+            raise InputError(
+                f"train_batch_size: expected at least one step of each of the {envs} environments, got {rows}"
+            )
+
+    def _validate_by_rllib(self) -> None:
+        """RLlib knows piecewise entropy coefficients only, and wants fragments that fill a batch exactly."""
+        own = (self.entropy_coeff, self.rollout_fragment_length)
+        self.entropy_coeff, self.rollout_fragment_length = 0.0, "auto"
+        try:
+            super()._validate_by_rllib()
+        finally:
+            self.entropy_coeff, self.rollout_fragment_length = own
+
+    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
+        """Vector steps of each runner in one call; "auto" is as many as fill a batch."""
+        if self.rollout_fragment_length != "auto":
+            return self.rollout_fragment_length
+        return math.ceil(self.total_train_batch_size / (self.num_envs_per_env_runner * max(1, self.num_env_runners)))
+
+    def get_default_rl_module_spec(self) -> RLModuleSpec:
+        """The MLPs that ``model_config`` (``fcnet_hiddens``, ``fcnet_activation``, ``vf_share_layers``) describes."""
+        own = self.model_config_of_user(
+            {"fcnet_hiddens": [256, 256], "fcnet_activation": "tanh", "vf_share_layers": False}
+        )
+        return actor_critic_mlp(
+            hidden=own["fcnet_hiddens"], activation=own["fcnet_activation"], shared=own["vf_share_layers"]
+        )
+
+    def check_module(self, module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
+        """The inputs of an action distribution, and a value."""
+        module_checks.check_actor_critic_module(module, observation_space, action_space)
+
+    def get_default_learner_class(self) -> type[PPOLearner]:
+        """Our lean learner."""
+        return PPOLearner
+
+
+class PPO(ArrayAlgorithm):
+    """Proximal policy optimization (Schulman et al. 2017, https://arxiv.org/abs/1707.06347): act, judge, learn."""
+
+    changeable = ("lr", "grad_clip", "clip_param", "entropy_coeff", "kl_target", "vf_clip_param", "vf_loss_coeff")
+
+    @classmethod
+    def get_default_config(cls) -> PPOConfig:
+        """The config class that belongs to this algorithm."""
+        return PPOConfig()
+
+    def setup(self, config: PPOConfig) -> None:
+        """Builds runners and learner (RLlib)."""
+        super().setup(config)
+        self.updates = 0
+        self.kl_coeff = config.kl_coeff
+        self._learned: list[dict[str, float]] = []
+
+    def training_step(self) -> None:
+        """One iteration: batches until ``min_sample_timesteps_per_iteration`` env steps, one at least."""
+        start, goal = self.env_steps, self.env_steps_goal()
+        while self.env_steps < goal and not (self.env_steps > start and self.interruption()):
+            rollouts = self.sample_batch()
+            with self.clock("learn"):
+                self.learn(_joined([self.judge(rollout) for rollout in rollouts]))
+            self.sync_weights()
+        self.log_iteration()
+
+    def sample_batch(self) -> list[Rollout]:
+        """Takes the steps of a batch with the policy as it is."""
+        length = self.config.get_rollout_fragment_length()
+        rollouts: list[Rollout] = []
+        while sum(rollout.valid.size for rollout in rollouts) < self.config.total_train_batch_size:
+            rollouts += self.sample(length)
+        return rollouts
+
+    def judge(self, rollout: Rollout) -> Arrays:
+        """The transitions of a rollout as flat columns ``[L, ...]``, with advantages and value targets."""
+        shape = rollout.obs.shape[:2]
+        values = self.learner.values(rollout.obs.reshape(-1, *rollout.obs.shape[2:])).reshape(shape)
+        advantages, targets = gae(rollout, values, self.config.gamma, self.config.lambda_)
+        columns = {
+            Columns.OBS: rollout.obs[:-1],
+            Columns.ACTIONS: rollout.actions,
+            Columns.ACTION_LOGP: rollout.extras[Columns.ACTION_LOGP],
+            Columns.ACTION_DIST_INPUTS: rollout.extras[Columns.ACTION_DIST_INPUTS],
+            ADVANTAGES: advantages,
+            VALUE_TARGETS: targets,
+        }
+        return {name: column[rollout.valid] for name, column in columns.items()}
+
+    def learn(self, batch: Arrays) -> None:
+        """Takes several epochs over a batch, then adapts the coefficient of the divergence as RLlib does."""
+        call = Call(
+            env_steps=self.env_steps,
+            seed=self.seed_for("minibatches", self.updates),
+            clip=as_schedule(self.config.clip_param, "clip_param")(self.env_steps),
+            entropy_coeff=as_schedule(self.config.entropy_coeff, "entropy_coeff")(self.env_steps),
+            kl_coeff=self.kl_coeff,
+        )
+        learned = self.learner.learn(batch, call)
+        self.updates += 1
+        if self.config.use_kl_loss:
+            target = self.config.kl_target
+            self.kl_coeff *= 1.5 if learned["kl"] > 2.0 * target else 0.5 if learned["kl"] < 0.5 * target else 1.0
+        self._learned.append(learned)
+
+    def metrics_of_iteration(self) -> dict[str, float]:
+        """The learner's numbers, as ``docs/metrics.md`` explains them."""
+        row: dict[str, float] = {
+            "learner/updates": self.updates,
+            "learner/lr": self.learner.learning_rate(self.env_steps),
+            "learner/kl_coeff": self.kl_coeff,
+        }
+        for name in self._learned[0] if self._learned else ():
+            row[f"learner/{name}"] = float(np.mean([learned[name] for learned in self._learned]))
+        self._learned.clear()
+        return row
+
+    def extra_state(self) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+        """The number of updates, which the order of minibatches goes by, and the coefficient of the divergence."""
+        return {"updates": self.updates, "kl_coeff": self.kl_coeff}, {}
+
+    def load_extra_state(self, extra: dict[str, Any], checkpoint: Any) -> None:
+        """Restores what :meth:`extra_state` gave."""
+        self.updates, self.kl_coeff = extra["updates"], extra["kl_coeff"]
+
+
+def _joined(parts: list[Arrays]) -> Arrays:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,183 @@
+"""PPO's learner: several epochs of minibatches over one batch, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.columns import Columns
+from ray.rllib.evaluation.postprocessing import Postprocessing
+from torch import Tensor
+
+from rayground.learners.distributions import terms_of
+from rayground.learners.lean import STATS, Arrays, LeanTorchLearner, Tensors
+from rayground.learners.losses import clipped_surrogate, clipped_value_loss, explained_variance
+from rayground.replay.columns import Column
+from rayground.rollouts.actions import action_dtype
+
+ADVANTAGES, VALUE_TARGETS = Postprocessing.ADVANTAGES, Postprocessing.VALUE_TARGETS
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one update goes by.
+
+    Attributes:
+        env_steps: Where the learning rate's schedule stands.
+        seed: Of the order of the minibatches.
+        clip: How far the ratio of probabilities may leave 1.
+        entropy_coeff: Weight of the entropy.
+        kl_coeff: Weight of the divergence from the policy that sampled.
+    """
+
+    env_steps: int
+    seed: int
+    clip: float
+    entropy_coeff: float
+    kl_coeff: float
+
+
+class PPOLearner(LeanTorchLearner, PPOTorchLearner):
+    """Proximal policy optimization (Schulman et al. 2017, https://arxiv.org/abs/1707.06347)."""
+
+    def use_settings(self, config: AlgorithmConfig) -> None:
+        """Takes over the settings that may change while training."""
+        super().use_settings(config)
+        self._terms = terms_of(self._module[DEFAULT_MODULE_ID].get_train_action_dist_cls())
+        # A graph reads them from tensors: a number would be built into it.
+        self._coefficients = {name: torch.zeros((), device=self._device) for name in ("clip", "entropy", "kl")}
+        self._vf_clip, self._vf_loss_coeff = config.vf_clip_param, config.vf_loss_coeff
+        self._with_entropy, self._with_kl = config.entropy_coeff != 0.0, config.use_kl_loss
+
+    def compute_loss_for_module(
+        self, *, module_id: str, config: AlgorithmConfig | None = None, batch: Tensors, fwd_out: Tensors
+    ) -> Tensor:
+        """The loss of a minibatch ``[B, ...]`` (scalar).
+
+        Args:
+            module_id: RLlib's name of the module.
+            config: Unused: the settings are those of :meth:`use_settings`.
+            batch: ``actions``, ``action_logp``, ``advantages``, ``value_targets`` and, for the divergence,
+                ``action_dist_inputs``, each ``[B, ...]``.
+            fwd_out: ``action_dist_inputs`` ``[B, D]`` and ``vf_preds`` ``[B]``; ``STATS`` is added.
+        """
+        inputs = fwd_out[Columns.ACTION_DIST_INPUTS]
+        logp = self._terms.logp(inputs, batch[Columns.ACTIONS])
+        surrogate, _ = clipped_surrogate(
+            logp, batch[Columns.ACTION_LOGP], batch[ADVANTAGES], self._coefficients["clip"]
+        )
+        policy_loss = surrogate.mean()
+        vf_loss = clipped_value_loss(self._values(batch, fwd_out), batch[VALUE_TARGETS], self._vf_clip).mean()
+        loss = policy_loss + self._vf_loss_coeff * vf_loss
+        if self._with_entropy:
+            loss = loss - self._coefficients["entropy"] * self._terms.entropy(inputs).mean()
+        if self._with_kl:
+            divergence = self._terms.kl(batch[Columns.ACTION_DIST_INPUTS], inputs).mean()
+            loss = loss + self._coefficients["kl"] * divergence
+        fwd_out[STATS] = {"policy_loss": policy_loss.detach(), "vf_loss": vf_loss.detach()}  # type: ignore[assignment]
+        return loss
+
+    def _values(self, batch: Tensors, fwd_out: Tensors) -> Tensor:
+        values = fwd_out.get(Columns.VF_PREDS)
+        if values is None:  # a module of RLlib's kind
+            values = self.policy_module.compute_values(batch, embeddings=fwd_out.get(Columns.EMBEDDINGS))
+        return values
+
+    @staticmethod
+    def shard(batch: Arrays, n: int) -> list[Arrays]:
+        """Deals the rows of a batch out to n learners, as many to each: up to n - 1 rows are left out."""
+        length = len(batch[Columns.OBS]) // n * n
+        return [{name: column[i:length:n] for name, column in batch.items()} for i in range(n)]
+
+    @staticmethod
+    def merge(results: list[dict[str, float]]) -> dict[str, float]:
+        """Means over the learners."""
+        return {name: float(np.mean([result[name] for result in results])) for name in results[0]}
+
+    def values(self, obs: np.ndarray) -> np.ndarray:
+        """Values ``[M]`` float32 of observations ``[M, ...]``."""
+        with torch.inference_mode():
+            batch = self.to_tensors(**{Columns.OBS: obs})
+            return self.policy_module.compute_values(batch).cpu().numpy()
+
+    def learn(self, batch: Arrays, call: Call) -> dict[str, float]:
+        """Takes ``num_epochs`` passes over a batch, in minibatches of ``minibatch_size`` in random order.
+
+        Args:
+            batch: What :meth:`compute_loss_for_module` reads, and ``obs``, each ``[L, ...]``. Advantages are
+                normalized within each minibatch.
+            call: What the update goes by.
+
+        Returns:
+            Means over the minibatches of losses and gradient norms; entropy, divergence, share of clipped ratios and
+            explained variance of the batch after the update.
+        """
+        for name, value in (("clip", call.clip), ("entropy", call.entropy_coeff), ("kl", call.kl_coeff)):
+            self._coefficients[name].fill_(value)
+        columns = self.to_tensors(**batch)
+        found = []
+        for order_KB in self._orders(len(batch[Columns.OBS]), call.seed):
+            shuffled = {name: _pick(column, order_KB).unbind() for name, column in columns.items()}
+            shuffled[ADVANTAGES] = _normalized(_pick(columns[ADVANTAGES], order_KB)).unbind()
+            for k in range(len(order_KB)):
+                self.update({name: column[k] for name, column in shuffled.items()}, call.env_steps)
+            found.append(self.collect())
+        means = {name: torch.cat([stats[name] for stats in found]).mean().item() for name in found[0]}
+        return means | self._assess(columns)
+
+    def _orders(self, length: int, seed: int) -> Iterator[Tensor]:
+        """Rows of the minibatches ``[K, B]``, about an epoch at a time: every row equally often, none left out."""
+        generator = torch.Generator().manual_seed(seed)
+        size, rows = min(self.config.minibatch_size, length), torch.empty(0, dtype=torch.int64)
+        for _ in range(self.config.num_epochs):
+            rows = torch.cat([rows, torch.randperm(length, generator=generator)])
+            whole = len(rows) // size * size
+            yield rows[:whole].view(-1, size).to(self.device)
+            rows = rows[whole:]
+
+    @torch.no_grad()
+    def _assess(self, columns: Tensors) -> dict[str, float]:
+        fwd_out = self.policy_module.forward_train(columns)
+        inputs, clip = fwd_out[Columns.ACTION_DIST_INPUTS], self._coefficients["clip"]
+        logp = self._terms.logp(inputs, columns[Columns.ACTIONS])
+        _, ratio = clipped_surrogate(logp, columns[Columns.ACTION_LOGP], columns[ADVANTAGES], clip)
+        explained = explained_variance(columns[VALUE_TARGETS], self._values(columns, fwd_out))
+        return {
+            "entropy": self._terms.entropy(inputs).mean().item(),
+            "kl": self._terms.kl(columns[Columns.ACTION_DIST_INPUTS], inputs).mean().item(),
+            "clip_fraction": ((ratio - 1.0).abs() > clip).float().mean().item(),
+            "vf_explained_var": explained.item(),
+        }
+
+    def example_batch(self) -> Tensors:
+        """A minibatch of zeros in the shapes and dtypes of those that :meth:`learn` makes."""
+        size = self.config.minibatch_size
+        column = Column.of(self.policy_module.observation_space, "observation")
+        obs = torch.from_numpy(np.zeros((size, *column.shape), column.given)).to(self.device)
+        with torch.no_grad():
+            inputs = self.policy_module.forward_train({Columns.OBS: obs})[Columns.ACTION_DIST_INPUTS]
+        space = self.policy_module.action_space
+        actions = np.zeros((size, *(space.shape or ())), action_dtype(space))
+        numbers = {name: torch.zeros(size, device=self.device) for name in (ADVANTAGES, VALUE_TARGETS)}
+        return {
+            Columns.OBS: obs,
+            Columns.ACTIONS: torch.from_numpy(actions).to(self.device),
+            Columns.ACTION_LOGP: torch.zeros(size, device=self.device),
+            Columns.ACTION_DIST_INPUTS: torch.zeros_like(inputs),
+            **numbers,
+        }
+
+
+def _pick(column: Tensor, order_KB: Tensor) -> Tensor:
+    return column.index_select(0, order_KB.flatten()).view(*order_KB.shape, *column.shape[1:])
+
+
+def _normalized(advantages_KB: Tensor) -> Tensor:
+    """Each minibatch to mean 0 and standard deviation 1."""
+    mean, std = advantages_KB.mean(dim=1, keepdim=True), advantages_KB.std(dim=1, keepdim=True)
+    return (advantages_KB - mean) / (std + 1e-8)
