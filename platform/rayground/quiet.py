@@ -39,6 +39,7 @@ _NOISE = {
     "ray.rllib.algorithms.algorithm_config": ("You are running ",),
     "ray.rllib.algorithms.sac.sac": ("You are running ",),
     "ray._common.deprecation": ("DeprecationWarning: `RLModule(config=",),
+    "ray.train.torch.config": ("Setting up process group",),
     "ray.tune.trainable.trainable": ("Trainable.setup took",),
     "ray.tune.utils.util": ("Install gputil",),
 }
@@ -54,7 +55,7 @@ class _DropNoise(logging.Filter):
 
 
 def after_import() -> None:
-    """Drops the noise of this process; call it once in each: the main one, runners and trials.
+    """Drops the noise of this process; call it once in each: the main one, runners, learners and trials.
 
     It works before and after Ray is imported, and twice is as good as once.
     """
@@ -63,6 +64,8 @@ def after_import() -> None:
         if not any(isinstance(known, _DropNoise) for known in logger.filters):
             logger.addFilter(_DropNoise())
     warnings.filterwarnings("ignore", message=".*Overriding environment rllib-")
+    # Arrays that come from another process are read-only, and are only read.
+    warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
 
 
 def init_ray(num_cpus: int | None = None) -> bool:

@@ -48,7 +48,7 @@ def everything(algorithm: DQN) -> dict[str, Any]:
         "iteration": algorithm.iteration,
         "time": algorithm._time_total,
         "update clock": algorithm.updates.get_state(),
-        "target updates": algorithm.learner.num_target_updates,
+        "learner": algorithm.learner.extra_state(),
         "episodes": algorithm.episodes.headline(),
         "schedules": (algorithm.learner.learning_rate(step), algorithm._epsilon(step), algorithm._beta(step)),
         "python rng": random.getstate(),

@@ -394,7 +394,6 @@ class ArrayAlgorithm(Algorithm):
     def cleanup(self) -> None:
         """Closes environments and ends runners."""
         self.runners.stop()
-        self.learner.shutdown()
         super().cleanup()
         if self._eval_runner is not None:
             self._eval_runner.stop()

@@ -11,11 +11,14 @@ from typing import Any, ClassVar, cast
 import gymnasium as gym
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.rl_module.rl_module import RLModule
 
+from rayground.algorithms.connectors import completed
 from rayground.algorithms.limits import Number
 from rayground.algorithms.processes import check_processes
 from rayground.errors import InputError, closest
+from rayground.learners.group import Group
 from rayground.learners.optimizers import parse_optimizer
 from rayground.rollouts.episodes import overrides
 from rayground.rollouts.runner import ArrayEnvRunner
@@ -29,10 +32,13 @@ SUPPORTED = frozenset(
         "callbacks_on_algorithm_init",
         "callbacks_on_checkpoint_loaded",
         "callbacks_on_environment_created",
+        "callbacks_on_episode_created",
         "callbacks_on_episode_end",
         "callbacks_on_episode_start",
+        "callbacks_on_episode_step",
         "callbacks_on_evaluate_end",
         "callbacks_on_evaluate_start",
+        "callbacks_on_sample_end",
         "callbacks_on_train_result",
         "custom_resources_per_env_runner",
         "disable_env_checking",
@@ -109,15 +115,13 @@ EVALUATION = ("env", "env_config", "gym_env_vectorize_mode", "num_envs_per_env_r
 
 FIRED = frozenset(
     """on_algorithm_init on_train_result on_evaluate_start on_evaluate_end on_checkpoint_loaded on_environment_created
-    on_episode_start on_episode_end""".split()  # noqa: SIM905
+    on_sample_end on_episode_created on_episode_start on_episode_step on_episode_end""".split()  # noqa: SIM905
 )
 """The hooks of RLlib's callbacks that an algorithm of ours calls."""
 
 _HINTS = {
     "evaluation_num_env_runners": "leave it at 0: evaluation runs in the main process",
     "evaluation_duration_unit": "evaluation counts episodes",
-    "callbacks_on_episode_step": "put what you need into on_episode_end: the episode there holds every step",
-    "callbacks_on_sample_end": "use on_episode_end or on_train_result",
     "observation_space": "the environment's own is used",
     "action_space": "the environment's own is used",
     "adam_epsilon": "use optimizer={'type': 'adam', 'eps': ...}",
@@ -233,6 +237,19 @@ class ArrayConfig(AlgorithmConfig):
                 )
         return defaults | dict(given)
 
+    def build_learner_group(self, *, rl_module_spec: Any, placement_group: Any = None, **_: Any) -> Group:
+        """RLlib's group of learners, in our variant that ends at once."""
+        return Group(config=self.copy(), module_spec=rl_module_spec, placement_group=placement_group)
+
+    def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> ConnectorV2:
+        """RLlib's connectors; Dict and Tuple observations are flattened, unless a connector of the user's is there.
+
+        Raises:
+            InputError: If a connector keeps a state.
+        """
+        pipeline = super().build_env_to_module_connector(env, spaces, device)
+        return completed(pipeline, has_own=self._env_to_module_connector is not None)
+
     def check_module(self, module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
         """Checks that a built module gives what the algorithm reads; each algorithm says what that is.
 
@@ -257,12 +274,11 @@ class ArrayConfig(AlgorithmConfig):
                 continue
             hint = f": {_HINTS[key]}" if key in _HINTS else f"; its default is {defaults[key]!r}"
             raise InputError(f"{key}={value!r} is not supported by {self.algo_class.__name__}{hint}")
-        for key in ("_env_to_module_connector", "_module_to_env_connector", "_learner_connector"):
-            if getattr(self, key) is not None:
-                raise InputError(
-                    f"{key[1:]} is not supported by {self.algo_class.__name__}: "
-                    "observations go to the module as arrays; put the conversion into an environment wrapper or the net"
-                )
+        if self._learner_connector is not None:
+            raise InputError(
+                f"learner_connector is not supported by {self.algo_class.__name__}: it learns from arrays of what the "
+                "module saw and did; put the conversion into env_to_module_connector, or into the net"
+            )
 
     def _check_values(self) -> None:
         for key, number in self.numbers.items():
@@ -311,8 +327,7 @@ class ArrayConfig(AlgorithmConfig):
     def _check_callbacks(self) -> None:
         for hook in dir(RLlibCallback):
             if hook.startswith("on_") and hook not in FIRED and overrides(self, hook):
-                instead = "; use on_episode_end, where the episode holds every step" if "episode" in hook else ""
-                raise InputError(f"{hook} is not supported: it would never be called{instead}")
+                raise InputError(f"{hook} is not supported: it would never be called")
 
 
 @cache

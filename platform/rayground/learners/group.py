@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import base64
 import logging
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,7 +33,6 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.rl_module.apis import TargetNetworkAPI
 from ray.rllib.core.rl_module.rl_module import RLModule
 
-from rayground import quiet
 from rayground.algorithms.moments import Moments
 from rayground.errors import InputError, RunError, one_line
 from rayground.learners.lean import Arrays, LeanTorchLearner
@@ -90,6 +88,22 @@ def why_learners_fail(error: Exception) -> str | None:
     return None
 
 
+class Group(LearnerGroup):
+    """RLlib's group of learners, whose processes end at once.
+
+    RLlib's own would first wait for a learner that waits for another that is gone; and one that could not be built
+    would, when Python forgets it, start a new Ray to end its processes in.
+    """
+
+    def shutdown(self) -> None:
+        """Ends the learners' processes."""
+        if self.is_remote:
+            self._backend_executor.shutdown(graceful_termination=False)
+
+    def __del__(self) -> None:
+        """Leaves it to Ray, which ends processes that nobody can reach any more."""
+
+
 class RemoteLearners:
     """Learners in processes of their own, each of which learns from its share of every batch.
 
@@ -100,9 +114,9 @@ class RemoteLearners:
 
     def __init__(self, group: LearnerGroup, config: AlgorithmConfig) -> None:
         """Takes over the actors of a built group, and gives all of them the weights of the first."""
-        self._group, self._learner_class = group, config.learner_class
+        self._learner_class = config.learner_class
         self._actors = list(group._workers)
-        self.devices: list[str] = self._on_all(_prepare)
+        self.devices: list[str] = self._on_all(_device)
         self._module = _module_like_theirs(group)
         self.optimizer_name = describe_optimizer(config.optimizer)
         self._lr = as_schedule(config.lr, "lr")
@@ -178,13 +192,8 @@ class RemoteLearners:
         self._lr = as_schedule(config.lr, "lr")
         self._on_all("use_settings", config)
 
-    def shutdown(self) -> None:
-        """Ends the learners' processes at once: RLlib would wait for one that waits for another that is gone."""
-        self._group._backend_executor.shutdown(graceful_termination=False)
-
     def _load_own(self, arrays: Arrays) -> None:
-        # Copied: arrays that come from Ray are read-only, which torch warns of.
-        self._module.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
+        self._module.load_state_dict({name: torch.as_tensor(array) for name, array in arrays.items()})
         self._stale = False
 
     def _from_first(self, call: Call) -> Any:
@@ -246,11 +255,7 @@ def _sent(actor: Any, call: Call, *args: Any) -> Any:
 # What runs in a learner's process.
 
 
-def _prepare(learner: LeanTorchLearner) -> str:
-    """Makes the process quiet, and tells where the learner computes."""
-    quiet.after_import()
-    # Arrays that come from Ray cannot be written to, and learners only read them.
-    warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+def _device(learner: LeanTorchLearner) -> str:
     return str(learner.device)
 
 

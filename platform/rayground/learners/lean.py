@@ -18,6 +18,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from torch import Tensor, nn
 
 from custom_models.nets.normalizer import running_norms
+from rayground import quiet
 from rayground.algorithms.moments import Moments
 from rayground.errors import CheckpointError, InputError, RunError, one_line
 from rayground.learners.flat import FlatParameters
@@ -46,6 +47,10 @@ class LeanTorchLearner(TorchLearner):
     clipping and optimizer.
     """
 
+    def __init__(self, **kwargs: Any) -> None:
+        quiet.after_import()  # this may be a process of its own
+        super().__init__(**kwargs)
+
     def build(self) -> None:
         """Builds module and optimizer as RLlib does, then looks up once what every update needs.
 
@@ -67,7 +72,7 @@ class LeanTorchLearner(TorchLearner):
             self._compile()
 
     def _make_modules_ddp_if_necessary(self) -> None:
-        """RLlib would wrap the module to average gradients; :meth:`apply` does that, on one vector."""
+        """RLlib would wrap the module to average gradients; :meth:`take_step` does that, on one vector."""
 
     def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig | None = None) -> None:
         """Registers the optimizer of the config; the learning rate is ours to schedule, per gradient step."""
@@ -100,7 +105,7 @@ class LeanTorchLearner(TorchLearner):
         loss, stats = self.loss(batch)
         return self.flat.gradient(loss), stats | {"loss": loss.detach()}
 
-    def apply(self, gradient_P: Tensor, rate: float | Tensor) -> Tensor:
+    def take_step(self, gradient_P: Tensor, rate: float | Tensor) -> Tensor:
         """Averages a gradient over all learners, clips it and takes a step, but none with one that is not finite.
 
         Returns:
@@ -139,7 +144,7 @@ class LeanTorchLearner(TorchLearner):
 
     def _eager_step(self, batch: Tensors, rate: float) -> Tensors:
         gradient_P, stats = self.gradient(batch)
-        stats["grad_norm"] = self.apply(gradient_P, rate)
+        stats["grad_norm"] = self.take_step(gradient_P, rate)
         return stats
 
     def _functional_gradient(self, batch: Tensors) -> tuple[Tensor, Tensors]:
@@ -176,7 +181,7 @@ class LeanTorchLearner(TorchLearner):
 
         def whole(batch: Tensors) -> Tensors:
             gradient_P, stats = self._functional_gradient(batch)
-            return stats | {"grad_norm": self.apply(gradient_P, rate)}
+            return stats | {"grad_norm": self.take_step(gradient_P, rate)}
 
         if alone():
             graph = torch.compile(whole, fullgraph=True, dynamic=False)
@@ -186,7 +191,7 @@ class LeanTorchLearner(TorchLearner):
 
         def in_two(batch: Tensors, value: float) -> Tensors:
             gradient_P, stats = gradient_graph(batch)
-            return stats | {"grad_norm": self.apply(gradient_P, value)}
+            return stats | {"grad_norm": self.take_step(gradient_P, value)}
 
         return in_two
 
