@@ -41,10 +41,10 @@ class RunningNorm(nn.Module):
         super().__init__()
         self.clip = clip
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("mean", torch.zeros(*shape, dtype=torch.float64))
-        self.register_buffer("var", torch.ones(*shape, dtype=torch.float64))
-        self.register_buffer("shift", torch.zeros(*shape))
-        self.register_buffer("scale", torch.ones(*shape))
+        self.register_buffer("mean", torch.zeros(tuple(shape), dtype=torch.float64))
+        self.register_buffer("var", torch.ones(tuple(shape), dtype=torch.float64))
+        self.register_buffer("shift", torch.zeros(tuple(shape)))
+        self.register_buffer("scale", torch.ones(tuple(shape)))
 
     def forward(self, obs: Tensor) -> Tensor:
         """Returns ``obs``, float32 ``[B, *shape]``, normalised and clipped."""

@@ -1,19 +1,28 @@
-"""RLlib's stock DQN trains with our spec: nothing in the module depends on our own algorithm."""
+"""RLlib's stock DQN and PPO train with our specs: nothing in the modules depends on our own algorithms."""
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import ray
 import torch
 from ray.rllib.algorithms.dqn import DQNConfig
+from ray.rllib.algorithms.ppo import PPOConfig
 
+from custom_models.actor_critic_module import actor_critic_mlp
 from custom_models.nets import DuelingMLP
 from custom_models.q_module import QModule, dueling_mlp
 
 
-@pytest.fixture(scope="module")
-def trained():
-    """One iteration with prioritized replay and double Q, on a local and a remote runner's module."""
+@pytest.fixture(scope="module", autouse=True)
+def _ray():
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def trained(_ray):
+    """One iteration with prioritized replay and double Q, on a local and a remote runner's module."""
     config = (
         DQNConfig()
         .environment("CartPole-v1")
@@ -33,7 +42,6 @@ def trained():
     result = algorithm.train()
     yield algorithm, before, result
     algorithm.stop()
-    ray.shutdown()
 
 
 def _learner_module(algorithm) -> QModule:
@@ -63,3 +71,42 @@ def test_the_config_keeps_the_net_class(trained):
     spec = config.get_rl_module_spec(env=gym.make("CartPole-v1"))
     assert spec.model_config["net"] is DuelingMLP
     assert spec.model_config["double_q"] is True
+
+
+class Pairs(gym.Env):
+    """One step; the reward is the first of two sub-actions."""
+
+    observation_space = gym.spaces.MultiDiscrete([2, 3])
+    action_space = gym.spaces.MultiDiscrete([2, 3])
+
+    def __init__(self, config=None):
+        pass
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.array([1, 2]), {}
+
+    def step(self, action):
+        return np.array([0, 0]), float(action[0]), True, False, {}
+
+
+@pytest.mark.parametrize(("env", "normalize", "shared"), [("Pendulum-v1", True, False), (Pairs, False, True)])
+def test_stock_ppo_trains_the_actor_critic_module(env, normalize, shared):
+    config = (
+        PPOConfig()
+        .environment(env)
+        .rl_module(rl_module_spec=actor_critic_mlp(hidden=(8,), shared=shared, normalize_observations=normalize))
+        .env_runners(num_env_runners=0, rollout_fragment_length=32)
+        .training(train_batch_size_per_learner=32, minibatch_size=16, num_epochs=1, vf_clip_param=float("inf"))
+        .debugging(log_sys_usage=False)
+    )
+    algorithm = config.build_algo()
+    before = {name: value.detach().clone() for name, value in _learner_module(algorithm).named_parameters()}
+    result = algorithm.train()
+    learner, runner = _learner_module(algorithm), algorithm.env_runner.module
+    assert np.isfinite(result["learners"]["default_policy"]["total_loss"])
+    assert all(not torch.equal(value, before[name]) for name, value in learner.named_parameters())
+    assert not hasattr(runner.net, "value_head")
+    state = learner.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in runner.state_dict().items())
+    algorithm.stop()
