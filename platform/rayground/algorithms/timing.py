@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
@@ -60,7 +59,7 @@ class _Span:
         self._clock, self._part = clock, part
 
     def __enter__(self) -> None:
-        self._outer = self._clock._switch(self._part)
+        self._outer: Part = self._clock._switch(self._part)
 
     def __exit__(self, *_: object) -> None:
         self._clock._switch(self._outer)
@@ -70,20 +69,18 @@ class RunnerTimes:
     """What the runners spent their sampling calls on."""
 
     def __init__(self) -> None:
-        self._seconds: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        self._seconds: dict[int, tuple[float, float, float]] = {}
 
     def add(self, runner: int, seconds: Mapping[str, float]) -> None:
         """Adds a call's ``seconds``: ``env``, ``inference`` and ``total``; see :class:`Rollout`."""
-        for name, value in seconds.items():
-            self._seconds[runner][name] += value
+        env, inference, total = self._seconds.get(runner, (0.0, 0.0, 0.0))
+        self._seconds[runner] = (env + seconds["env"], inference + seconds["inference"], total + seconds["total"])
 
     def shares(self) -> dict[str, float]:
         """Shares of ``env``, ``inference`` and ``rest`` since the last call, averaged over the runners that sampled."""
         if not self._seconds:
             return {}
-        shares = {
-            name: float(np.mean([seconds[name] / seconds["total"] for seconds in self._seconds.values()]))
-            for name in ("env", "inference")
-        }
+        seconds = np.array(list(self._seconds.values()))
+        env, inference, _ = (seconds / seconds[:, 2:]).mean(axis=0).tolist()
         self._seconds.clear()
-        return shares | {"rest": 1.0 - sum(shares.values())}
+        return {"env": env, "inference": inference, "rest": 1.0 - (env + inference)}
