@@ -10,6 +10,7 @@ import ray
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModule
+from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
 
 from rayground import checks, quiet
 from rayground.algorithms.config import ArrayConfig
@@ -109,12 +110,12 @@ def _gpus_there() -> int | None:
 
 
 def _spaces(config: ArrayConfig) -> tuple[gym.Space, Any]:
-    """The spaces of one observation and one action."""
+    """The spaces of one observation, as the module sees it, and of one action."""
     env = make_single_env(config)
     try:
-        return (
-            getattr(env, "single_observation_space", env.observation_space),
-            getattr(env, "single_action_space", env.action_space),
-        )
+        observed = getattr(env, "single_observation_space", env.observation_space)
+        acted = getattr(env, "single_action_space", env.action_space)
     finally:
         env.close()
+    connector = config.build_env_to_module_connector(spaces={INPUT_ENV_SINGLE_SPACES: (observed, acted)})
+    return connector.observation_space, acted

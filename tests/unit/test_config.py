@@ -4,9 +4,11 @@ import pickle
 from typing import Any
 
 import pytest
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
 from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.connectors.env_to_module import MeanStdFilter
+from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
 
 from callbacks import ReturnThreshold
 from custom_models.q_module import plain_mlp
@@ -90,13 +92,30 @@ def test_a_value_that_cannot_be_is_an_error(settings: dict[str, Any], message: s
         config().training(**settings).validate()
 
 
-def test_per_step_callbacks_and_connectors_are_errors() -> None:
-    with pytest.raises(InputError, match="on_episode_step is not supported"):
-        config().callbacks(CountsSteps).validate()
-    with pytest.raises(InputError, match="env_to_module_connector is not supported"):
-        config().env_runners(env_to_module_connector=lambda *_: []).validate()
-    with pytest.raises(InputError, match="on_episode_step"):
-        config().callbacks(on_episode_step=print).validate()
+def test_hooks_that_would_never_be_called_and_learner_connectors_are_errors() -> None:
+    with pytest.raises(InputError, match="on_env_runners_recreated is not supported: it would never be called"):
+        config().callbacks(Replaced).validate()
+    with pytest.raises(InputError, match="learner_connector is not supported by DQN: it learns from arrays"):
+        config().training(learner_connector=lambda *_: []).validate()
+
+
+def test_per_step_callbacks_and_connectors_of_runners_are_fine() -> None:
+    config().callbacks(CountsSteps).env_runners(env_to_module_connector=lambda *_: []).validate()
+    config().callbacks(on_episode_step=print, on_sample_end=print, on_episode_created=print).validate()
+
+
+def test_a_connector_that_keeps_a_state_is_an_error() -> None:
+    spaces = {INPUT_ENV_SINGLE_SPACES: (Box(-1.0, 1.0, (2,)), Discrete(2))}
+    made = config().env_runners(env_to_module_connector=lambda env, spaces, device: MeanStdFilter())
+    with pytest.raises(InputError, match="env_to_module_connector: MeanStdFilter keeps a state, which is not supp"):
+        made.build_env_to_module_connector(spaces=spaces)
+
+
+def test_dict_observations_are_flattened_unless_a_connector_deals_with_them() -> None:
+    spaces = {INPUT_ENV_SINGLE_SPACES: (Dict(a=Box(-1.0, 1.0, (2,)), b=Discrete(3)), Discrete(2))}
+    assert config().build_env_to_module_connector(spaces=spaces).observation_space.shape == (5,)
+    own = config().env_runners(env_to_module_connector=lambda env, spaces, device: [])
+    assert isinstance(own.build_env_to_module_connector(spaces=spaces).observation_space, Dict)
 
 
 @pytest.mark.parametrize(

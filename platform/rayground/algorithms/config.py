@@ -169,7 +169,11 @@ class ArrayConfig(AlgorithmConfig):
         if optimizer is not None:
             self.optimizer = optimizer
         for key in kwargs:
-            if key not in _known(type(self)) and key not in ("train_batch_size_per_learner", "learner_class"):
+            if key not in _known(type(self)) and key not in (
+                "train_batch_size_per_learner",
+                "learner_class",
+                "learner_connector",
+            ):
                 raise InputError(f"training(): no setting {key!r}{closest(key, _known(type(self)))}")
         try:
             super().training(**kwargs)

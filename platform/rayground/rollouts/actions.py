@@ -7,7 +7,6 @@ between two steps of the environment there is an addition and an argmax.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -160,25 +159,3 @@ class FragmentActions:
 def action_dtype(space: gym.Space) -> np.dtype:
     """What the policy's actions are stored as: the space's dtype, but float32 where a net computes them."""
     return np.dtype(np.float32) if isinstance(space, gym.spaces.Box) else np.dtype(space.dtype)
-
-
-def actions_for_env(space: gym.Space, *, normalize: bool, clip: bool) -> Callable[[np.ndarray], np.ndarray]:
-    """How actions of the policy ``[N, ...]`` become those of the environment: RLlib's ``NormalizeAndClipActions``.
-
-    Args:
-        space: The environment's action space.
-        normalize: ``config.normalize_actions``: the policy's -1 to 1 is stretched to the bounds of a bounded Box.
-        clip: ``config.clip_actions``: where they are not normalized, actions are clipped to the bounds of a Box.
-
-    Returns:
-        A function whose result shares no memory with its argument.
-    """
-    if not isinstance(space, gym.spaces.Box) or not (normalize or clip):
-        return np.copy
-    low, high = space.low, space.high
-    if not normalize:
-        return lambda actions_N: np.minimum(np.maximum(actions_N, low), high)
-    if not (space.bounded_below.all() and space.bounded_above.all()):
-        return np.copy
-    span = high - low
-    return lambda actions_N: np.minimum(np.maximum(low + (actions_N + 1.0) * span / 2.0, low), high)

@@ -18,7 +18,7 @@ Columns = dict[str, np.ndarray]
 
 
 @dataclass(slots=True)
-class _Open:
+class Open:
     """An episode that goes on.
 
     Attributes:
@@ -40,6 +40,9 @@ class EpisodeCutter:
     """Cuts a runner's rollouts, one after the other, into chunks of episodes.
 
     Chunks are as RLlib's runner makes them: one per episode and call, with a lookback into the chunk before.
+
+    Attributes:
+        open: The episodes that go on, by sub-environment.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class EpisodeCutter:
         """``lookback``: steps of an earlier chunk that the next one repeats; ``to_numpy``: arrays instead of lists."""
         self._spaces = {"observation_space": observation_space, "action_space": action_space}
         self._lookback, self._to_numpy = lookback, to_numpy
-        self._open: dict[int, _Open] = {}
+        self.open: dict[int, Open] = {}
 
     def cut(self, rollout: Rollout, infos: Sequence[Sequence[dict[str, Any]]]) -> list[SingleAgentEpisode]:
         """Cuts one rollout, which continues the one before unless it is fresh.
@@ -62,7 +65,7 @@ class EpisodeCutter:
             on, by sub-environment. A chunk has at least one env step.
         """
         if rollout.fresh:
-            self._open.clear()
+            self.open.clear()
         ended, ongoing = [], []
         for lane in range(rollout.valid.shape[1]):
             for start, stop in _runs(rollout.valid[:, lane]):
@@ -83,7 +86,7 @@ class EpisodeCutter:
             name: values[start:stop, lane].copy()
             for name, values in {"actions": rollout.actions, "rewards": rollout.rewards, **rollout.extras}.items()
         }
-        before = self._open.pop(lane, None)
+        before = self.open.pop(lane, None)
         looked_back = 0
         episode_id, length = (before.id, before.length) if before else (uuid.uuid4().hex, 0)
         if before is not None:
@@ -95,7 +98,7 @@ class EpisodeCutter:
             kept = min(self._lookback, len(columns["rewards"]))
             since = len(columns["rewards"]) - kept
             tail = {name: values[since:] for name, values in columns.items()}
-            self._open[lane] = _Open(episode_id, length + stop - start, obs[since:-1], told[since:-1], tail)
+            self.open[lane] = Open(episode_id, length + stop - start, obs[since:-1], told[since:-1], tail)
         return self._episode(episode_id, length, obs, told, columns, looked_back, terminated, truncated)
 
     def _episode(

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 EPISODE_HOOKS = ("on_episode_start", "on_episode_end")
 
-RUNNER_HOOKS = ("on_environment_created", *EPISODE_HOOKS)
+STEP_HOOKS = ("on_episode_created", "on_episode_step")
+"""Episode hooks that only RLlib's own way of sampling can call."""
+
+RUNNER_HOOKS = ("on_environment_created", "on_sample_end", *EPISODE_HOOKS, *STEP_HOOKS)
 """The hooks that runners call."""
 
 
@@ -31,6 +34,12 @@ def overrides(config: AlgorithmConfig, hook: str) -> bool:
         if function is not getattr(RLlibCallback, hook):
             return True
     return bool(getattr(config, f"callbacks_{hook}", None))
+
+
+def numbers_of(episode: SingleAgentEpisode) -> dict[str, float]:
+    """The numbers that callbacks put into ``episode.custom_data``, by name."""
+    data = episode.custom_data.items()
+    return {str(name): float(value) for name, value in data if isinstance(value, numbers.Real)}
 
 
 class EpisodeCallbacks:
@@ -84,8 +93,7 @@ class EpisodeCallbacks:
         if not self.wanted:
             return {}
         self._call("on_episode_end", env_index, prev_episode_chunks=[])
-        data = self.running[env_index].custom_data
-        return {str(name): float(value) for name, value in data.items() if isinstance(value, numbers.Real)}
+        return numbers_of(self.running[env_index])
 
     def _start(self, obs: np.ndarray, info: dict[str, Any]) -> SingleAgentEpisode:
         env = self._runner.env

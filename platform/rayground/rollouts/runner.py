@@ -14,14 +14,18 @@ import torch
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.utils.metrics import ENV_RESET_TIMER, ENV_STEP_TIMER
 
 from rayground import quiet
+from rayground.rollouts.episodes import overrides
 from rayground.rollouts.failures import Deadline, EnvironmentFailed, RunnerFailure
 from rayground.rollouts.fast import FastSampling
 from rayground.rollouts.rollout import EpisodeRecord, Rollout
+from rayground.rollouts.slow import SlowSampling, why_episodes_are_slow, why_slow
 from rayground.rollouts.snapshot import pack, unpack
 from rayground.rollouts.stock import EpisodeSampling
 from rayground.seeding import seed_for
+from rayground.startup import without_compiler
 
 logger = logging.getLogger("rayground")
 
@@ -38,12 +42,18 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
 
     def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
         quiet.after_import()
-        super().__init__(config=config, **kwargs)
+        with without_compiler():
+            super().__init__(config=config, **kwargs)
         self._run_seed = secrets.randbits(31) if config.seed is None else config.seed
         self._failures_left = config.max_num_env_runner_restarts if config.restart_failed_sub_environments else 0
         self._parameters = dict(self.module.state_dict()) if self.module is not None else {}
         if self.env is not None:
-            self.sampling = FastSampling(self)
+            reason = why_slow(self)
+            if reason and self.worker_index in (0, 1) and not config.in_evaluation:  # once in a run
+                logger.warning("sampling takes RLlib's slow path because of %s", reason)
+            self.sampling: FastSampling | SlowSampling = SlowSampling(self) if reason else FastSampling(self)
+            self._samples_like_rllib = why_episodes_are_slow(self) is not None
+            self._tells_samples = overrides(config, "on_sample_end")
             self._episode_sampling = EpisodeSampling(self)
 
     def make_env(self) -> None:
@@ -125,12 +135,13 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         Raises:
             EnvironmentFailed: If an environment raised, and may not be made anew (once more).
         """
-        how = {"num_timesteps": num_timesteps, "num_episodes": num_episodes, "explore": explore}
-        if random_actions:
-            self.sampling.forget()
-            return super()._sample(**how, random_actions=True, force_reset=force_reset)
+        how: dict[str, Any] = {"num_timesteps": num_timesteps, "num_episodes": num_episodes, "explore": explore}
         while True:
             try:
+                if random_actions or self._samples_like_rllib:
+                    self.sampling.forget()
+                    self._seed = self._env_seeds(self._episode_sampling.next_seed())  # for a reset, should it do one
+                    return super()._sample(**how, random_actions=random_actions, force_reset=force_reset)
                 return self._episode_sampling.sample(**how, force_reset=force_reset)
             except EnvironmentFailed as failed:
                 if not self._made_anew(self._failure(failed)):
@@ -146,7 +157,8 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         """The environments in the middle of their episodes, or None where they cannot be copied."""
         if self.env is None or not self.sampling.is_running:
             return None
-        return pack(self.env.env, self.sampling.get_state() | {"torch": torch.get_rng_state()})
+        more = {"torch": torch.get_rng_state(), "chunks": self._episode_sampling.get_state()}
+        return pack(self.env.env, self.sampling.get_state() | more)
 
     def set_episodes(self, data: bytes) -> bool:
         """Goes on with the episodes of :meth:`get_episodes`; returns whether it can."""
@@ -156,6 +168,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         rng = running.pop("torch")
         if self.worker_index:
             torch.set_rng_state(rng)
+        self._episode_sampling.set_state(running.pop("chunks"))
         self.sampling.set_state(running)
         return True
 
@@ -164,12 +177,30 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         for name, parameter in self._parameters.items():
             parameter.copy_(torch.as_tensor(weights[name]))
 
+    def _try_env_reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+        """RLlib would try again for ever, or hide what was raised."""
+        try:
+            with self.metrics.log_time(ENV_RESET_TIMER):
+                return self.env.reset(seed=seed, options=options)
+        except Exception as error:
+            raise EnvironmentFailed from error
+
+    def _try_env_step(self, actions: Any) -> Any:
+        try:
+            with self.metrics.log_time(ENV_STEP_TIMER):
+                return self.env.step(actions)
+        except Exception as error:
+            raise EnvironmentFailed from error
+
     def _sample_arrays(self, num_steps: int, env_steps: int, reset: bool) -> Rollout:
         fresh = reset or not self.sampling.is_running
         if fresh:
             self._reset(seed_for(self._run_seed, "env", self.worker_index, env_steps))
-        rollout = self.sampling.fragment(num_steps, env_steps)
+        infos: list[Any] | None = [] if self._tells_samples else None
+        rollout = self.sampling.fragment(num_steps, env_steps, infos=infos)
         rollout.fresh = fresh
+        if infos is not None:
+            self._episode_sampling.tell(rollout, infos)
         return rollout
 
     def _evaluate(
@@ -189,7 +220,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         self.sampling.reset(self._env_seeds(seed))
         if self.worker_index:
             torch.manual_seed(seed_for(seed, "torch"))
-        self._needs_initial_reset = True  # RLlib's own sample() must not go on from our environments' state
+        self._needs_initial_reset = True  # RLlib's own _sample() must not go on from our environments' state
 
     def _env_seeds(self, seed: int) -> int | list[int]:
         """Vector environments made of single ones take a seed each; others derive them from one."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import ENV_STEP_TIMER, RLMODULE_INFERENCE_TIMER, WEIGHTS_SEQ_NO
 
@@ -42,7 +44,7 @@ class EpisodeSampling:
         sampling = self._runner.sampling
         fresh = force_reset or num_episodes is not None or not sampling.is_running
         if fresh:
-            self._runner._reset(self._next_seed())
+            self._runner._reset(self.next_seed())
         infos: list[Any] = []
         if num_timesteps is not None:
             rollouts = list(self._steps(num_timesteps, explore, infos))
@@ -52,13 +54,47 @@ class EpisodeSampling:
             return []
         whole = concatenate(rollouts)
         whole.fresh = fresh
-        whole.extras[WEIGHTS_SEQ_NO] = np.full(whole.rewards.shape, self._runner._weights_seq_no)
-        chunks = self._cutter.cut(whole, self._as_lists([*infos, sampling.infos]))
+        chunks = self.cut(whole, infos)
         if num_episodes is not None:
             sampling.forget()
             chunks = [chunk for chunk in chunks if chunk.is_done][:num_episodes]
         self._count(whole, num_finished=sum(chunk.is_done for chunk in chunks))
         return chunks
+
+    def get_state(self) -> dict[str, Any]:
+        """What the next chunks of the running episodes must know."""
+        return {"resets": self._resets, "open": self._cutter.open}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on after :meth:`get_state`."""
+        self._resets, self._cutter.open = state["resets"], state["open"]
+
+    def cut(self, rollout: Rollout, infos: list[Any]) -> list[SingleAgentEpisode]:
+        """The episodes of the rollout that was sampled last; ``infos``: what came beside its first T observations."""
+        seq_no = np.full(rollout.rewards.shape, self._runner._weights_seq_no)
+        rollout = replace(rollout, extras=rollout.extras | {WEIGHTS_SEQ_NO: seq_no})
+        return self._cutter.cut(rollout, self._as_lists([*infos, self._runner.sampling.infos]))
+
+    def tell(self, rollout: Rollout, infos: list[Any]) -> None:
+        """Calls ``on_sample_end`` with the episodes of the rollout that was sampled last."""
+        runner = self._runner
+        make_callback(
+            "on_sample_end",
+            callbacks_objects=runner._callbacks,
+            callbacks_functions=runner.config.callbacks_on_sample_end,
+            kwargs={
+                "env_runner": runner,
+                "metrics_logger": runner.metrics,
+                "samples": self.cut(rollout, infos),
+            },
+        )
+
+    def next_seed(self) -> int:
+        """A seed of its own for every reset: RLlib's runner would take the same one each time."""
+        self._resets += 1
+        runner = self._runner
+        part = "evaluation" if runner.config.in_evaluation else "sample"
+        return seed_for(runner._run_seed, part, runner.worker_index, self._resets)
 
     def log_finished(self) -> None:
         """Logs the episodes that ended since the last call, as RLlib does."""
@@ -88,17 +124,13 @@ class EpisodeSampling:
         env_steps = (runner.num_env_steps_sampled_lifetime // runners + taken) * runners
         return runner.sampling.fragment(num_steps, env_steps, explore=explore, infos=infos)
 
-    def _next_seed(self) -> int:
-        """A seed of its own for every reset: RLlib's runner would take the same one each time."""
-        self._resets += 1
-        runner = self._runner
-        part = "evaluation" if runner.config.in_evaluation else "sample"
-        return seed_for(runner._run_seed, part, runner.worker_index, self._resets)
-
     def _as_lists(self, infos: list[Any]) -> list[Any]:
         """One dict per sub-environment, of the one dict that a vector environment gives."""
         nothing: list[dict[str, Any]] = [{} for _ in range(self._runner.num_envs)]
-        return [self._runner.env._convert_info_to_list(told) if told else nothing for told in infos]
+        return [
+            told if isinstance(told, list) else self._runner.env._convert_info_to_list(told) if told else nothing
+            for told in infos
+        ]
 
     def _count(self, rollout: Rollout, num_finished: int) -> None:
         runner, num_steps = self._runner, rollout.num_env_steps
