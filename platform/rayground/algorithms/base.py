@@ -6,7 +6,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +42,7 @@ from rayground.rollouts.group import EnvironmentCrash, RunnerGroup, why_runners_
 from rayground.rollouts.rollout import Rollout
 from rayground.rollouts.runner import ArrayEnvRunner
 from rayground.seeding import rng_state_kept, seed_everything, seed_for
+from rayground.startup import without_compiler
 
 logger = logging.getLogger("rayground")
 
@@ -89,7 +90,7 @@ class ArrayAlgorithm(Algorithm):
         self._eval_runner: ArrayEnvRunner | None = None
         quiet.after_import()
         try:
-            with quiet.config_by_value():
+            with quiet.config_by_value(), without_compiler():
                 super().setup(config)
         except Exception as error:
             cause = why_learners_fail(error) if config.num_learners else None
@@ -144,7 +145,7 @@ class ArrayAlgorithm(Algorithm):
     def collect(self) -> list[Rollout]:
         """Waits for the vector steps that were requested, and counts them."""
         here = self.runners.local is not None
-        with self.clock("rest" if here else "wait"):
+        with nullcontext() if here else self.clock("wait"):
             rollouts = self.runners.collect()
         for rollout in rollouts:
             self.env_steps += rollout.num_env_steps

@@ -25,6 +25,7 @@ from rayground.learners.flat import FlatParameters
 from rayground.learners.optimizers import clipped, describe_optimizer, make_optimizer, stepper
 from rayground.learners.sharding import alone, average_over_learners
 from rayground.schedules import Schedule, as_schedule
+from rayground.startup import without_compiler
 
 logger = logging.getLogger("rayground")
 
@@ -57,7 +58,8 @@ class LeanTorchLearner(TorchLearner):
         Raises:
             InputError: If the update is to be compiled and cannot be.
         """
-        super().build()
+        with without_compiler():
+            super().build()
         self.policy_module: RLModule = self.module[DEFAULT_MODULE_ID]
         self.optimizer: torch.optim.Optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
         trained = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
