@@ -33,8 +33,13 @@ from rayground.settings import apply_overrides
 from rayground.stop import Stop
 
 
-def experiment_command(experiment: Experiment, argv: Sequence[str]) -> int:
+def experiment_command(experiment: Experiment, argv: Sequence[str], flags_type: type[Flags] = Flags) -> int:
     """Runs an experiment's command line.
+
+    Args:
+        experiment: The experiment.
+        argv: What follows the program's name.
+        flags_type: ``Flags``, or a subclass with flags of the experiment's own.
 
     Returns:
         The exit code: 0 done, 1 the run failed, 2 wrong input, 128 + n ended by signal n.
@@ -43,7 +48,7 @@ def experiment_command(experiment: Experiment, argv: Sequence[str]) -> int:
     file = getattr(main, "__file__", None)
     module = module_name(main, experiment.name)
     description = experiment.description or inspect.getdoc(main) or experiment.name
-    flags: Flags = parse(argv, f"python -m {module}", description)
+    flags = parse(argv, f"python -m {module}", description, flags_type)
     origin = Origin(module=module, flags=asdict(flags), code=Path(file).resolve().parent if file else None)
     return guarded(lambda: _experiment(experiment, flags, origin))
 
@@ -122,8 +127,7 @@ def _experiment(experiment: Experiment, flags: Flags, origin: Origin) -> int:
 def with_flags(experiment: Experiment, flags: Flags) -> tuple[Experiment, dict[str, Any]]:
     """The experiment as the flags change it, and the config settings that they changed, by name."""
     config = experiment.config.copy(copy_frozen=False)
-    named = ("num_env_runners", "num_envs_per_env_runner", "evaluation_interval", "evaluation_duration")
-    given = [f"{name}={getattr(flags, name)}" for name in named if getattr(flags, name) is not None]
+    given = [f"{name}={value}" for name, value in flags.settings().items()]
     changed = apply_overrides(config, [*given, *flags.set_])
     checkpoints = experiment.checkpoints
     if flags.checkpoint_freq is not None:

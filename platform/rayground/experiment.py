@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 from rayground.errors import InputError, closest
+from rayground.flags import Flags
 from rayground.results.folder import DEFAULT_STORAGE
 from rayground.stop import Stop
 
@@ -57,11 +58,16 @@ class Experiment:
     checkpoints: CheckpointRule = field(default_factory=CheckpointRule)
     description: str = ""
 
-    def main(self, argv: list[str] | None = None) -> None:
-        """Runs the command line, ``python -m experiments.<module> --help``, and exits with its code."""
+    def main(self, argv: list[str] | None = None, *, flags: type[Flags] = Flags) -> None:
+        """Runs the command line, ``python -m experiments.<module> --help``, and exits with its code.
+
+        Args:
+            argv: What follows the program's name; None: what this process was started with.
+            flags: :class:`Flags`, or a subclass with flags of the experiment's own.
+        """
         from rayground.cli import experiment_command
 
-        sys.exit(experiment_command(self, sys.argv[1:] if argv is None else argv))
+        sys.exit(experiment_command(self, sys.argv[1:] if argv is None else argv, flags))
 
     def train(self, *, seed: int | None = None, storage: str | Path = DEFAULT_STORAGE, **stop: Any) -> Run:
         """Trains once, here, until the stop rule holds.

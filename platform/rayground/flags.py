@@ -37,8 +37,9 @@ Pairs = Annotated[tuple[str, ...], arg(name="set", metavar="KEY=VALUE", help_beh
 class Flags:
     """What every experiment can be told. What is left out stays as the experiment has it.
 
-    An experiment with flags of its own subclasses this; its fields may be of the types int, float, str, bool and
-    Literal, each also with None, and tuple[str, ...] for a flag that can be repeated.
+    An experiment with flags of its own subclasses this, and hands the subclass to ``experiment.main(flags=...)``. Its
+    fields name settings of the algorithm's config, of the types int, float, str and Literal, each also with None, or
+    bool; the default is None (False), so that what is left out stays as the experiment, or a resumed run, has it.
     """
 
     seed: Int = None
@@ -49,6 +50,14 @@ class Flags:
     """Processes that step environments; 0 steps them in the main process."""
     num_envs_per_env_runner: Int = None
     """Environments that each of these steps together."""
+    num_gpus_per_env_runner: Float = None
+    """GPUs for each of these processes, from 0 to 1; several share one if it is below 1."""
+    num_learners: Int = None
+    """Processes that learn, each from its share of every batch; 0 learns in the main process."""
+    num_gpus_per_learner: Float = None
+    """GPUs for each learner, also one in the main process, from 0 to 1."""
+    compile: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Compile the learner's updates (torch_compile_learner): slower to start, faster from then on."""
     stop_reward: Float = None
     """Stop at this mean episode return over a full window of episodes; inf never stops for it."""
     stop_timesteps: Int = None
@@ -74,6 +83,12 @@ class Flags:
     repeated."""
     dry_run: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print the settings, the sizes and what would be written, and stop there."""
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of the algorithm's config that flags of their own change, by name."""
+        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _NOT_SETTINGS}
+        compiled = {"torch_compile_learner": self.compile}
+        return {name: value for name, value in (named | compiled).items() if value is not None and value is not False}
 
     def check(self) -> None:
         """Checks the values, alone and together; ``parse`` calls it (tyro would put its own box around an error).
@@ -110,12 +125,20 @@ _LOWEST = {
     "num_seeds": 1,
     "num_env_runners": 0,
     "num_envs_per_env_runner": 1,
+    "num_gpus_per_env_runner": 0,
+    "num_learners": 0,
+    "num_gpus_per_learner": 0,
     "stop_timesteps": 1,
     "stop_iters": 1,
     "checkpoint_freq": 0,
     "evaluation_interval": 0,
     "evaluation_duration": 1,
 }
+
+_NOT_SETTINGS = frozenset(
+    """seed num_seeds stop_reward stop_timesteps stop_iters stop_time_s checkpoint_freq compile resume storage_path name
+    set_ dry_run""".split()  # noqa: SIM905
+)
 
 
 def parse(

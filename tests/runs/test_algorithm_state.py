@@ -35,7 +35,7 @@ def test_everything_comes_back_into_a_fresh_algorithm_and_into_one_that_went_on(
     saved = everything(original)
     assert len(saved["replay transitions"]) > 200
     assert saved["update clock"]["updates"] == (original.env_steps - 50) // 2
-    assert saved["target updates"] == original.env_steps // 30 - 50 // 30
+    assert saved["learner"]["num_target_updates"] == original.env_steps // 30 - 50 // 30
 
     fresh = build(seed=99)
     assert set(saved) - set(differing(saved, everything(fresh))) == set()  # or equality would say nothing

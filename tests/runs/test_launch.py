@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from snapshots import only_run
 
 from rayground.errors import InputError
 from rayground.experiment import Experiment
+from rayground.flags import Flags, Int
 from rayground.resources import bundles, fair_share, fit_to_cores, gpus_wanted
 from rayground.results.runs import RunFiles
 from rayground.rollouts import group
@@ -110,6 +112,24 @@ def test_shared_cores_are_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: pyt
     assert first.startswith("2 env runners share 1 core: ")
     assert second == "env runners and learners get at most 2 cores each: Ray has 2"
     assert third.startswith("1 env runner and 2 learners share 2 cores: ")
+
+
+@dataclass(frozen=True)
+class OwnFlags(Flags):
+    n_step: Int = None
+    """Steps of a return before it is bootstrapped."""
+
+
+def test_flags_of_an_experiments_own_change_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="^0$"):
+        tiny_dqn.experiment.main(["--n-step", "7", "--dry-run"], flags=OwnFlags)
+    assert '"n_step": 7' in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="^0$"):
+        tiny_dqn.experiment.main(["--dry-run"], flags=OwnFlags)
+    assert '"n_step": 3' in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="^2$"):
+        tiny_dqn.experiment.main(["--n-step", "7", "--set", "n_step=8", "--dry-run"], flags=OwnFlags)
+    assert capsys.readouterr().err == "error: n_step: expected once, got it twice\n"
 
 
 def test_a_stop_rule_that_does_not_exist(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import pytest
 
-from rayground.flags import Flags, parse
+from rayground import DQNConfig
+from rayground.flags import Flags, Int, parse
 
 PROG = "python -m experiments.dqn_cartpole"
 
@@ -14,13 +15,15 @@ def parsed(*argv, flags_type=Flags):
 
 def test_nothing_given_leaves_all_to_the_experiment():
     assert parsed() == Flags()
+    assert Flags().settings() == {}
     assert Flags().num_seeds == 1
     assert {value for name, value in vars(Flags()).items() if name != "num_seeds"} == {None, (), False}
 
 
 def test_every_flag_arrives():
     argv = (
-        "--num-seeds 5 --num-env-runners 0 --num-envs-per-env-runner=8 --stop-reward -200 --stop_timesteps 100_000 "
+        "--num-seeds 5 --num-env-runners 0 --num-envs-per-env-runner=8 --num-gpus-per-env-runner 0.25 --num-learners 2 "
+        "--num-gpus-per-learner 1 --compile --stop-reward -200 --stop_timesteps 100_000 "
         "--stop-iters 7 --stop-time-s 2.5 --checkpoint-freq 0 --evaluation-interval 5 --evaluation-duration 20 "
         "--seed 3 --storage-path ~/runs --name -quick --set lr=-1e-4 --set=a.b=[1,2] --set c=d=e --dry-run"
     )
@@ -29,6 +32,10 @@ def test_every_flag_arrives():
         num_seeds=5,
         num_env_runners=0,
         num_envs_per_env_runner=8,
+        num_gpus_per_env_runner=0.25,
+        num_learners=2,
+        num_gpus_per_learner=1.0,
+        compile=True,
         stop_reward=-200.0,
         stop_timesteps=100_000,
         stop_iters=7,
@@ -41,6 +48,21 @@ def test_every_flag_arrives():
         set_=("lr=-1e-4", "a.b=[1,2]", "c=d=e"),
         dry_run=True,
     )
+
+
+def test_flags_of_settings_change_these_and_no_other_flag_does():
+    argv = "--num-env-runners 0 --num-learners 2 --num-gpus-per-learner 0.5 --compile --seed 3"
+    flags = parsed(*argv.split())
+    assert flags.settings() == {
+        "num_env_runners": 0,
+        "num_learners": 2,
+        "num_gpus_per_learner": 0.5,
+        "torch_compile_learner": True,
+    }
+    given = {f.name: "x" for f in fields(Flags) if f.name not in ("num_seeds", "compile", "dry_run")}
+    settings = Flags(**given, num_seeds=5, compile=True, dry_run=True).settings()
+    assert settings.keys() <= set(vars(DQNConfig()))
+    assert len(settings) == 8
 
 
 @pytest.mark.parametrize(
@@ -70,6 +92,9 @@ def test_every_flag_arrives():
         ("--num-seeds 0", "--num-seeds: expected at least 1, got 0"),
         ("--num-env-runners -1", "--num-env-runners: expected at least 0, got -1"),
         ("--num-envs-per-env-runner 0", "--num-envs-per-env-runner: expected at least 1, got 0"),
+        ("--num-learners -1", "--num-learners: expected at least 0, got -1"),
+        ("--num-gpus-per-learner -1", "--num-gpus-per-learner: expected at least 0, got -1.0"),
+        ("--compile=yes", "--compile: expected no value, got 'yes'"),
         ("--stop-timesteps 0", "--stop-timesteps: expected at least 1, got 0"),
         ("--stop-iters 0", "--stop-iters: expected at least 1, got 0"),
         ("--stop-time-s 0", "--stop-time-s: expected a number of seconds above 0, got 0.0"),
@@ -127,15 +152,19 @@ def test_help_names_the_experiment_and_every_flag(argv, capsys, monkeypatch):
 
 @dataclass(frozen=True)
 class Own(Flags):
-    parallelism: Literal["gradient", "data"] = "gradient"
+    parallelism: Literal["gradient", "data"] | None = None
     """What the workers send."""
-    staleness: int = 2
+    staleness: Int = None
     """Updates that a gradient may be late."""
+    overlap: bool = False
+    """Whether they wait."""
 
 
 def test_an_experiment_has_flags_of_its_own(capsys):
-    flags = parsed("--parallelism", "data", "--staleness", "3", "--seed", "1", flags_type=Own)
-    assert flags == Own(seed=1, parallelism="data", staleness=3)
+    flags = parsed("--parallelism", "data", "--staleness", "3", "--overlap", "--seed", "1", flags_type=Own)
+    assert flags == Own(seed=1, parallelism="data", staleness=3, overlap=True)
+    assert flags.settings() == {"parallelism": "data", "staleness": 3, "overlap": True}
+    assert Own(parallelism="gradient", num_learners=0).settings() == {"parallelism": "gradient", "num_learners": 0}
     with pytest.raises(SystemExit, match="2"):
         parsed("--parallelism", "dat", flags_type=Own)
     assert capsys.readouterr().err == (
