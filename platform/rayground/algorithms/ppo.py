@@ -133,7 +133,7 @@ class PPO(ArrayAlgorithm):
         start, goal = self.env_steps, self.env_steps_goal()
         while self.env_steps < goal and not (self.env_steps > start and self.interruption()):
             rollouts = self.sample_batch()
-            with self.clock("learn"):
+            with self.learning():
                 self.learn(_joined([self.judge(rollout) for rollout in rollouts]))
             self.sync_weights()
         self.log_iteration()

@@ -25,7 +25,7 @@ def gae(rollout: Rollout, values: np.ndarray, gamma: float, lambda_: float) -> t
     """
     lives = ~rollout.terminated
     goes_on = ~(rollout.terminated | rollout.truncated)
-    delta = rollout.rewards + gamma * values[1:] * lives - values[:-1]
+    delta = rollout.rewards + np.float32(gamma) * values[1:] * lives - values[:-1]
     decay = np.float32(gamma * lambda_) * goes_on
     advantages = np.empty_like(delta)
     after = np.zeros(delta.shape[1], np.float32)

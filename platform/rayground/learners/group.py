@@ -36,7 +36,6 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from rayground.algorithms.moments import Moments
 from rayground.errors import InputError, RunError, one_line
 from rayground.learners.lean import Arrays, LeanTorchLearner
-from rayground.learners.optimizers import describe_optimizer
 from rayground.schedules import as_schedule
 
 logger = logging.getLogger("rayground")
@@ -118,7 +117,7 @@ class RemoteLearners:
         self._actors = list(group._workers)
         self.devices: list[str] = self._on_all(_device)
         self._module = _module_like_theirs(group)
-        self.optimizer_name = describe_optimizer(config.optimizer)
+        self.optimizer_name: str = self._from_first(_optimizer_name)
         self._lr = as_schedule(config.lr, "lr")
         self.load_module_arrays(self.module_arrays())
 
@@ -231,9 +230,9 @@ def _cause(failures: dict[int, RayError]) -> Exception:
             "go on from the last checkpoint with --resume"
         )
     causes = {index: getattr(error, "cause", error) for index, error in sorted(failures.items())}
-    for cause in causes.values():
-        if isinstance(cause, RunError | InputError):
-            return cause
+    told = [cause for cause in causes.values() if isinstance(cause, RunError | InputError)]
+    if told:  # a loss that is not finite spoils the gradients of all: it says more than they do
+        return max(told, key=lambda cause: "the loss" in str(cause))
     index, cause = next(iter(causes.items()))
     error = failures[index]
     traceback = error.traceback_str if isinstance(error, RayTaskError) else ""
@@ -257,6 +256,10 @@ def _sent(actor: Any, call: Call, *args: Any) -> Any:
 
 def _device(learner: LeanTorchLearner) -> str:
     return str(learner.device)
+
+
+def _optimizer_name(learner: LeanTorchLearner) -> str:
+    return learner.optimizer_name
 
 
 def _extra_state(learner: LeanTorchLearner) -> dict[str, Any]:

@@ -22,7 +22,14 @@ from rayground import quiet
 from rayground.algorithms.moments import Moments
 from rayground.errors import CheckpointError, InputError, RunError, one_line
 from rayground.learners.flat import FlatParameters
-from rayground.learners.optimizers import clipped, describe_optimizer, make_optimizer, stepper
+from rayground.learners.optimizers import (
+    FlatStepper,
+    clipped,
+    describe_optimizer,
+    make_optimizer,
+    scheduled_groups,
+    stepper,
+)
 from rayground.learners.sharding import alone, average_over_learners
 from rayground.schedules import Schedule, as_schedule
 from rayground.startup import without_compiler
@@ -60,8 +67,11 @@ class LeanTorchLearner(TorchLearner):
         """
         with without_compiler():
             super().build()
+        self.use_settings(self.config)
         self.policy_module: RLModule = self.module[DEFAULT_MODULE_ID]
         self.optimizer: torch.optim.Optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
+        self.optimizer_name = describe_optimizer(self.optimizer)
+        self._scheduled = scheduled_groups(self.optimizer)
         trained = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
         self.flat = FlatParameters(trained)
         self._stepper = stepper(self.optimizer, self.flat)
@@ -79,16 +89,19 @@ class LeanTorchLearner(TorchLearner):
     def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig | None = None) -> None:
         """Registers the optimizer of the config; the learning rate is ours to schedule, per gradient step."""
         config = config or self.config
-        self.use_settings(config)
         parameters = [p for p in self.get_parameters(self._module[module_id]) if p.requires_grad]
-        optimizer = make_optimizer(parameters, config.optimizer, self._lr(0))
-        self.optimizer_name = describe_optimizer(config.optimizer)
+        optimizer = make_optimizer(parameters, config.optimizer, as_schedule(config.lr, "lr")(0))
         self.register_optimizer(module_id=module_id, optimizer=optimizer, params=parameters)
 
     def use_settings(self, config: AlgorithmConfig) -> None:
         """Takes over the settings that may change while training: learning rate and clipping."""
         self._lr: Schedule = as_schedule(config.lr, "lr")
-        self._grad_clip, self._grad_clip_by = config.grad_clip, config.grad_clip_by
+        self._grad_clip = None if config.grad_clip is None else self.changing(config.grad_clip)
+        self._grad_clip_by = config.grad_clip_by
+
+    def changing(self, value: float) -> float | Tensor:
+        """A number that may change while training, as an update reads it: into a graph it would be built."""
+        return torch.tensor(float(value), device=self._device) if self.config.torch_compile_learner else float(value)
 
     def learning_rate(self, env_steps: int) -> float:
         """The learning rate that a gradient step at ``env_steps`` uses."""
@@ -126,7 +139,7 @@ class LeanTorchLearner(TorchLearner):
             env_steps: Where the learning rate's schedule stands.
         """
         rate = self._lr(env_steps)
-        for group in self.optimizer.param_groups:
+        for group in self._scheduled:
             group["lr"] = rate
         self._pending.append((env_steps, batch, self._step(batch, rate)))
 
@@ -163,7 +176,8 @@ class LeanTorchLearner(TorchLearner):
         """Compiles the update and tries it, so that what cannot be compiled is found before training."""
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(COMPILE_CACHE).expanduser()))
         started = time.perf_counter()
-        kept = [tensor.clone() for tensor in self._trained_state()]
+        moved = [self.flat.vector, *self.policy_module.buffers()]
+        kept = [tensor.clone() for tensor in moved]
         step = self._compiled_step()
         try:
             step(self.example_batch(), 0.0)
@@ -173,8 +187,9 @@ class LeanTorchLearner(TorchLearner):
                 f"{one_line(error)}; leave --compile out"
             ) from error
         with torch.no_grad():
-            for tensor, value in zip(self._trained_state(), kept, strict=True):
+            for tensor, value in zip(moved, kept, strict=True):
                 tensor.copy_(value)
+        self._stepper.load({})
         self._step, self.compile_s = step, time.perf_counter() - started
         logger.info("compiled the update in %.1f s; %s keeps it for the next run", self.compile_s, COMPILE_CACHE)
 
@@ -185,10 +200,10 @@ class LeanTorchLearner(TorchLearner):
             gradient_P, stats = self._functional_gradient(batch)
             return stats | {"grad_norm": self.take_step(gradient_P, rate)}
 
-        if alone():
+        if alone() and isinstance(self._stepper, FlatStepper):
             graph = torch.compile(whole, fullgraph=True, dynamic=False)
             return lambda batch, value: (rate.fill_(value), graph(batch))[1]
-        # Learners meet between gradient and step, outside of any graph.
+        # Learners meet between gradient and step, outside of any graph; and an optimizer's own step is no part of one.
         gradient_graph = torch.compile(self._functional_gradient, fullgraph=True, dynamic=False)
 
         def in_two(batch: Tensors, value: float) -> Tensors:
@@ -196,10 +211,6 @@ class LeanTorchLearner(TorchLearner):
             return stats | {"grad_norm": self.take_step(gradient_P, value)}
 
         return in_two
-
-    def _trained_state(self) -> list[Tensor]:
-        moments = [value for state in self.optimizer.state.values() for value in state.values()]
-        return [self.flat.vector, *moments]
 
     def example_batch(self) -> Tensors:
         """A minibatch of zeros in the shapes and dtypes of those that :meth:`update` will get."""

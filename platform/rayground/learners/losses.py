@@ -5,6 +5,7 @@ Suffixes: B batch, A actions; ``q_tm1`` is for the observation acted on, ``q_t``
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -60,7 +61,9 @@ def td_loss(
     return loss, (q_tm1_B - target_B).detach()
 
 
-def clipped_surrogate(logp_B: Tensor, old_logp_B: Tensor, advantage_B: Tensor, clip: Tensor) -> tuple[Tensor, Tensor]:
+def clipped_surrogate(
+    logp_B: Tensor, old_logp_B: Tensor, advantage_B: Tensor, clip: float | Tensor
+) -> tuple[Tensor, Tensor]:
     """PPO's clipped surrogate objective (Schulman et al. 2017, https://arxiv.org/abs/1707.06347, equation 7).
 
     Args:
@@ -73,11 +76,11 @@ def clipped_surrogate(logp_B: Tensor, old_logp_B: Tensor, advantage_B: Tensor, c
         The loss of each sample ``[B]`` (the negative objective), and the ratios ``[B]``.
     """
     ratio_B = torch.exp(logp_B - old_logp_B)
-    clipped_B = torch.clamp(ratio_B, 1.0 - clip, 1.0 + clip)
+    clipped_B = torch.clamp(ratio_B, 1.0 - clip, 1.0 + clip)  # type: ignore[arg-type]  # both of one kind
     return -torch.minimum(advantage_B * ratio_B, advantage_B * clipped_B), ratio_B
 
 
-def clipped_value_loss(value_B: Tensor, target_B: Tensor, clip: float) -> Tensor:
+def clipped_value_loss(value_B: Tensor, target_B: Tensor, clip: float | Tensor) -> Tensor:
     """Squared errors ``[B]`` of values, none above ``clip``: RLlib's ``vf_clip_param``.
 
     Args:
@@ -86,7 +89,7 @@ def clipped_value_loss(value_B: Tensor, target_B: Tensor, clip: float) -> Tensor
         clip: The largest squared error; one that is cut has no gradient.
     """
     squared_B = (value_B - target_B).square()
-    return squared_B if clip == float("inf") else squared_B.clamp(max=clip)
+    return squared_B if isinstance(clip, float) and clip == math.inf else squared_B.clamp(max=clip)
 
 
 def explained_variance(target_B: Tensor, value_B: Tensor) -> Tensor:

@@ -21,6 +21,9 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
 }
 
+Moments = dict[str, Tensor]
+Group = dict[str, Any]
+
 _HOW_TORCH_COMPUTES = {"foreach", "fused", "capturable", "differentiable"}
 """Arguments without a say in what is computed; how, is chosen here."""
 
@@ -46,17 +49,22 @@ def parse_optimizer(value: Any) -> tuple[Callable[..., torch.optim.Optimizer], d
     return _OPTIMIZERS[name], options
 
 
-def describe_optimizer(value: Any) -> str:
-    """Returns a text that is the same for the same optimizer, such as ``RMSprop(alpha=0.95)``."""
-    optimizer_class, options = parse_optimizer(value)
+def describe_optimizer(optimizer: torch.optim.Optimizer) -> str:
+    """Returns a text that is the same for the same optimizer at any rate, such as ``SGD(momentum=0.9, ...)``."""
+    options = {key: value for key, value in optimizer.defaults.items() if key not in {"lr"} | _HOW_TORCH_COMPUTES}
     arguments = ", ".join(f"{name}={option!r}" for name, option in sorted(options.items()))
-    return f"{optimizer_class.__name__}({arguments})"
+    return f"{type(optimizer).__name__}({arguments})"
 
 
 def make_optimizer(parameters: Iterable[torch.nn.Parameter], value: Any, lr: float) -> torch.optim.Optimizer:
     """Builds the optimizer that ``value`` describes."""
     optimizer_class, options = parse_optimizer(value)
     return optimizer_class(parameters, lr=lr, **options)
+
+
+def scheduled_groups(optimizer: torch.optim.Optimizer) -> list[Group]:
+    """The parameter groups that begin with the optimizer's own rate, which follow the schedule; others keep theirs."""
+    return [group for group in optimizer.param_groups if group["lr"] == optimizer.defaults["lr"]]
 
 
 class Stepper(Protocol):
@@ -110,32 +118,21 @@ class FlatStepper:
 
 
 class OwnStepper:
-    """Steps any optimizer of torch's, such as one with a rate for each group, by itself.
-
-    Groups that begin with the config's learning rate follow its schedule; others keep their own.
-    """
+    """Steps any optimizer of torch's, such as one with a rate for each group, by itself, at the rates in its groups."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, flat: FlatParameters) -> None:
         self._optimizer, self._flat = optimizer, flat
-        first = optimizer.defaults.get("lr")
-        self._scheduled = [group for group in optimizer.param_groups if group["lr"] == first]
 
     def step(self, gradient_P: Tensor, rate: float | Tensor) -> None:
-        """Applies one gradient with a learning rate."""
+        """Applies one gradient; ``rate`` is in the groups that follow it already."""
         for parameter, gradient in zip(self._flat.parameters, self._flat.views(gradient_P), strict=True):
             parameter.grad = gradient
-        for group in self._scheduled:
-            group["lr"] = rate
         self._optimizer.step()
 
     def load(self, moments: dict[torch.nn.Parameter, dict[str, Tensor]]) -> None:
         """Replaces all moments; parameters that are not named start anew."""
         self._optimizer.state.clear()
         self._optimizer.state.update({parameter: dict(values) for parameter, values in moments.items()})
-
-
-Moments = dict[str, Tensor]
-Group = dict[str, Any]
 
 
 def _moments(group: Group) -> list[str]:
@@ -211,7 +208,7 @@ _FUNCTIONS: dict[type, Callable[[Tensor, Tensor, Moments, Tensor, float | Tensor
 }
 
 
-def clipped(gradient_P: Tensor, norm: Tensor, limit: float | None, by: str, flat: FlatParameters) -> Tensor:
+def clipped(gradient_P: Tensor, norm: Tensor, limit: float | Tensor | None, by: str, flat: FlatParameters) -> Tensor:
     """Clips a gradient as RLlib's ``grad_clip`` and ``grad_clip_by`` say; all zeros if it is not finite.
 
     No number is read back from the device.
@@ -228,7 +225,7 @@ def clipped(gradient_P: Tensor, norm: Tensor, limit: float | None, by: str, flat
         # A norm of inf gives inf * 0 and 0 * 0, one of NaN gives NaN everywhere: in both nothing remains.
         return torch.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0)
     if limit is not None and by == "value":
-        gradient_P = gradient_P.clamp(-limit, limit)
+        gradient_P = gradient_P.clamp(-limit, limit)  # type: ignore[arg-type]  # both of one kind
     elif limit is not None:
         norms = [limit / (view.norm() + 1e-6) for view in flat.views(gradient_P)]
         parts = zip(flat.views(gradient_P), norms, strict=True)

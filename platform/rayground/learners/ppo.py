@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -49,9 +50,9 @@ class PPOLearner(LeanTorchLearner, PPOTorchLearner):
         """Takes over the settings that may change while training."""
         super().use_settings(config)
         self._terms = terms_of(self._module[DEFAULT_MODULE_ID].get_train_action_dist_cls())
-        # A graph reads them from tensors: a number would be built into it.
-        self._coefficients = {name: torch.zeros((), device=self._device) for name in ("clip", "entropy", "kl")}
-        self._vf_clip, self._vf_loss_coeff = config.vf_clip_param, config.vf_loss_coeff
+        self._clip, self._entropy_coeff, self._kl_coeff = (self.changing(0.0) for _ in range(3))  # until learn()
+        self._vf_clip = self.changing(config.vf_clip_param)
+        self._vf_loss_coeff = self.changing(config.vf_loss_coeff)
         self._with_entropy, self._with_kl = config.entropy_coeff != 0.0, config.use_kl_loss
 
     def compute_loss_for_module(
@@ -68,17 +69,15 @@ class PPOLearner(LeanTorchLearner, PPOTorchLearner):
         """
         inputs = fwd_out[Columns.ACTION_DIST_INPUTS]
         logp = self._terms.logp(inputs, batch[Columns.ACTIONS])
-        surrogate, _ = clipped_surrogate(
-            logp, batch[Columns.ACTION_LOGP], batch[ADVANTAGES], self._coefficients["clip"]
-        )
+        surrogate, _ = clipped_surrogate(logp, batch[Columns.ACTION_LOGP], batch[ADVANTAGES], self._clip)
         policy_loss = surrogate.mean()
         vf_loss = clipped_value_loss(self._values(batch, fwd_out), batch[VALUE_TARGETS], self._vf_clip).mean()
         loss = policy_loss + self._vf_loss_coeff * vf_loss
         if self._with_entropy:
-            loss = loss - self._coefficients["entropy"] * self._terms.entropy(inputs).mean()
+            loss = loss - self._entropy_coeff * self._terms.entropy(inputs).mean()
         if self._with_kl:
             divergence = self._terms.kl(batch[Columns.ACTION_DIST_INPUTS], inputs).mean()
-            loss = loss + self._coefficients["kl"] * divergence
+            loss = loss + self._kl_coeff * divergence
         fwd_out[STATS] = {"policy_loss": policy_loss.detach(), "vf_loss": vf_loss.detach()}  # type: ignore[assignment]
         return loss
 
@@ -117,8 +116,8 @@ class PPOLearner(LeanTorchLearner, PPOTorchLearner):
             Means over the minibatches of losses and gradient norms; entropy, divergence, share of clipped ratios and
             explained variance of the batch after the update.
         """
-        for name, value in (("clip", call.clip), ("entropy", call.entropy_coeff), ("kl", call.kl_coeff)):
-            self._coefficients[name].fill_(value)
+        self._clip, self._entropy_coeff = self.changing(call.clip), self.changing(call.entropy_coeff)
+        self._kl_coeff = self.changing(call.kl_coeff)
         columns = self.to_tensors(**batch)
         found = []
         for order_KB in self._orders(len(batch[Columns.OBS]), call.seed):
@@ -131,26 +130,28 @@ class PPOLearner(LeanTorchLearner, PPOTorchLearner):
         return means | self._assess(columns)
 
     def _orders(self, length: int, seed: int) -> Iterator[Tensor]:
-        """Rows of the minibatches ``[K, B]``, about an epoch at a time: every row equally often, none left out."""
-        generator = torch.Generator().manual_seed(seed)
-        size, rows = min(self.config.minibatch_size, length), torch.empty(0, dtype=torch.int64)
-        for _ in range(self.config.num_epochs):
-            rows = torch.cat([rows, torch.randperm(length, generator=generator)])
-            whole = len(rows) // size * size
-            yield rows[:whole].view(-1, size).to(self.device)
-            rows = rows[whole:]
+        """Rows of the minibatches ``[K, B]``, about an epoch at a time.
+
+        Every row comes ``num_epochs`` times; what the last minibatch lacks is taken from one more epoch. So all have
+        one size, which a graph needs, also where there are fewer rows than that.
+        """
+        generator, size = torch.Generator().manual_seed(seed), self.config.minibatch_size
+        whole = math.ceil(self.config.num_epochs * length / size)
+        epochs = [torch.randperm(length, generator=generator) for _ in range(math.ceil(whole * size / length))]
+        orders = torch.cat(epochs)[: whole * size].view(whole, size).to(self.device)
+        yield from orders.split(max(1, length // size))
 
     @torch.no_grad()
     def _assess(self, columns: Tensors) -> dict[str, float]:
         fwd_out = self.policy_module.forward_train(columns)
-        inputs, clip = fwd_out[Columns.ACTION_DIST_INPUTS], self._coefficients["clip"]
+        inputs = fwd_out[Columns.ACTION_DIST_INPUTS]
         logp = self._terms.logp(inputs, columns[Columns.ACTIONS])
-        _, ratio = clipped_surrogate(logp, columns[Columns.ACTION_LOGP], columns[ADVANTAGES], clip)
+        _, ratio = clipped_surrogate(logp, columns[Columns.ACTION_LOGP], columns[ADVANTAGES], self._clip)
         explained = explained_variance(columns[VALUE_TARGETS], self._values(columns, fwd_out))
         return {
             "entropy": self._terms.entropy(inputs).mean().item(),
             "kl": self._terms.kl(columns[Columns.ACTION_DIST_INPUTS], inputs).mean().item(),
-            "clip_fraction": ((ratio - 1.0).abs() > clip).float().mean().item(),
+            "clip_fraction": ((ratio - 1.0).abs() > self._clip).float().mean().item(),
             "vf_explained_var": explained.item(),
         }
 
