@@ -150,3 +150,22 @@ def test_with_norms_it_goes_on_bit_for_bit(build: Build, tmp_path: Path, start: 
         algorithm.restore(tmp_path / "ck")
         assert train(algorithm, 2) == rows
         assert differing(went_on, everything(algorithm) | {"time": None}) == []
+
+
+@pytest.mark.usefixtures("one_ray")
+def test_remote_learners_norms_know_every_observation_and_their_work_is_waiting(build: Build) -> None:
+    def two_learners(config: DQNConfig) -> None:
+        normalized(config)
+        config.learners(num_learners=2, num_cpus_per_learner=0.5)
+
+    algorithm = build(change=two_learners, num_steps_sampled_before_learning_starts=95)
+    seen, clock = observed(algorithm), Clock(algorithm)
+    row = make_row(algorithm.train(), clock)
+    shares = assert_shares(row, "time", PARTS)
+    assert shares["learn"] == 0 < shares["wait"]
+    arrays = algorithm.learner.module_arrays()
+    for net in ("net", "target_net"):
+        assert arrays[f"{net}.torso.encoder.norm.count"] == len(seen) == row["env_steps"]
+        np.testing.assert_allclose(
+            arrays[f"{net}.torso.encoder.norm.mean"], np.mean(seen, axis=0, dtype=np.float64), rtol=1e-9
+        )
