@@ -34,8 +34,8 @@ class NetModule(TorchRLModule, InferenceOnlyAPI):
         """
         if "net" not in self.model_config:
             raise ValueError(
-                f"{type(self).__name__}: model_config names no net; build the spec with a function of "
-                f"{NetModule.__module__.partition('.')[0]}, such as dueling_mlp() or actor_critic_mlp()"
+                f"{type(self).__name__}: model_config names no net; "
+                "build the spec with dueling_mlp(), actor_critic_mlp() or another function of custom_models"
             )
         self.net = self._build_net()
         self.train(not self.inference_only)

@@ -73,7 +73,7 @@ class OneHotEncoder(nn.Module):
         out_features: F, the number of values, summed over the components.
     """
 
-    start: Tensor
+    start: Tensor | None
     columns: Tensor | None
 
     def __init__(self, space: gym.spaces.Discrete | gym.spaces.MultiDiscrete) -> None:

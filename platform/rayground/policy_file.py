@@ -62,9 +62,9 @@ class Policy:
             InputError: If the net gives no such actions.
         """
         self._is_distribution = hasattr(model, "policy")
-        kinds = ("Discrete", "MultiDiscrete", "Box") if self._is_distribution else ("Discrete",)
-        if type(action_space).__name__ not in kinds:
-            expected = " or ".join(kinds)
+        kinds = (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.Box)[: 3 if self._is_distribution else 1]
+        if not isinstance(action_space, kinds):
+            expected = " or ".join(space_class.__name__ for space_class in kinds)
             raise InputError(f"policy: {type(model).__name__} needs a {expected} action space, got {action_space}")
         self.model = model.eval()
         self.observation_space = observation_space

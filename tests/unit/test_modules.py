@@ -9,7 +9,7 @@ import torch
 from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 from torch import nn
 
-from custom_models.nets import DuelingMLP, PlainMLP
+from custom_models.nets import DuelingMLP, PlainMLP, running_norms
 from custom_models.q_module import QModule, dueling_mlp, plain_mlp, q_module
 
 BOX = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
@@ -129,6 +129,19 @@ def test_target_network_starts_equal_and_is_not_trained():
     assert not torch.equal(
         module.forward_target({"obs": obs})["qf_preds"], module.compute_q_values({"obs": obs})["qf_preds"]
     )
+
+
+def test_the_target_network_sees_observations_as_the_net_does():
+    module = build(dueling_mlp(normalize_observations=True))
+    module.make_target_networks()
+    norms = running_norms(module)
+    assert len(norms) == 2
+    for norm in norms:
+        norm.update(3, np.full(4, 1 / 3), np.full(4, 0.7))
+    batch = {"obs": torch.randn(6, 4)}
+    torch.testing.assert_close(module.forward_target(batch), module.compute_q_values(batch), rtol=0, atol=0)
+    state = module.get_state()
+    assert [state[f"{net}.torso.encoder.norm.mean"].tolist() for net in ("net", "target_net")] == [[1 / 3] * 4] * 2
 
 
 @pytest.mark.parametrize("double_q", [True, False])
