@@ -2,63 +2,15 @@
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from counting import config, make_counting, runner, sample
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
-from custom_models.q_module import plain_mlp
-from rayground import DQNConfig
 from rayground.rollouts.failures import RunnerFailure
-from rayground.rollouts.rollout import Rollout
 from rayground.rollouts.runner import ArrayEnvRunner
-
-
-class Counting(gym.Env):
-    """Observes its own step count; ends after `length` steps: terminates, or is truncated if `cut`."""
-
-    def __init__(self, length: int = 3, cut: bool = False, fail_at: int | None = None) -> None:
-        self.observation_space = gym.spaces.Box(-1.0, 100.0, (2,), np.float32)
-        self.action_space = gym.spaces.Discrete(2)
-        self.length, self.cut, self.fail_at = length, cut, fail_at
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        self.count, self.tag = 0, self.np_random.uniform()
-        return self.observe(), {}
-
-    def observe(self) -> np.ndarray:
-        return np.array([self.count, self.tag], np.float32)
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        self.count += 1
-        if self.count == self.fail_at:
-            raise ZeroDivisionError("the wheel came off")
-        over = self.count == self.length
-        return self.observe(), float(self.count), over and not self.cut, over and self.cut, {"count": self.count}
-
-
-def config(env: Any, *, envs: int = 2, epsilon: float = 1.0, **env_config: Any) -> DQNConfig:
-    made = DQNConfig().environment(env, env_config=env_config).env_runners(num_envs_per_env_runner=envs)
-    made.training(epsilon=epsilon).rl_module(rl_module_spec=plain_mlp(hidden=[8])).debugging(seed=5)
-    made.validate()
-    return made
-
-
-def make_counting(context: dict[str, Any]) -> gym.Env:
-    return Counting(**{key: context[key] for key in ("length", "cut", "fail_at") if key in context})
-
-
-def runner(env: Any = make_counting, **kwargs: Any) -> ArrayEnvRunner:
-    return ArrayEnvRunner(config=config(env, **kwargs), worker_index=0)
-
-
-def sample(made: ArrayEnvRunner, num_steps: int, env_steps: int = 0, **kwargs: Any) -> Rollout:
-    rollout = made.sample_arrays(num_steps, env_steps, **kwargs)
-    assert isinstance(rollout, Rollout), rollout.traceback
-    return rollout
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -145,8 +97,8 @@ def test_the_same_seed_gives_the_same_evaluation() -> None:
 def test_an_environment_that_raises_is_reported_with_its_own_traceback() -> None:
     failure = runner(fail_at=2).sample_arrays(5, 0)
     assert isinstance(failure, RunnerFailure)
-    assert failure.error.startswith("the environment raised ZeroDivisionError: the wheel came off (test_runner.py:")
-    assert "test_runner.py" in failure.traceback
+    assert failure.error.startswith("the environment raised ZeroDivisionError: the wheel came off (counting.py:")
+    assert "counting.py" in failure.traceback
 
 
 def test_restarts_are_bounded() -> None:

@@ -35,7 +35,7 @@ def why_slow(runner: ArrayEnvRunner) -> str | None:
     config = runner.config
     for name in (*_CONNECTORS, *_DEFAULTS):
         if getattr(config, name) not in (None, True):
-            return f"{name.removeprefix('_')}={getattr(config, name)!r}"
+            return name.removeprefix("_")
     for hook in STEP_HOOKS:
         if overrides(config, hook):
             return f"the callback {hook}()"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
-from ray.rllib.utils.metrics import ENV_STEP_TIMER, RLMODULE_INFERENCE_TIMER, WEIGHTS_SEQ_NO
+from ray.rllib.utils.metrics import ENV_RESET_TIMER, ENV_STEP_TIMER, RLMODULE_INFERENCE_TIMER, WEIGHTS_SEQ_NO
 
 from rayground.rollouts.cutting import EpisodeCutter
 from rayground.rollouts.rollout import Rollout, concatenate
@@ -44,7 +44,8 @@ class EpisodeSampling:
         sampling = self._runner.sampling
         fresh = force_reset or num_episodes is not None or not sampling.is_running
         if fresh:
-            self._runner._reset(self.next_seed())
+            with self._runner.metrics.log_time(ENV_RESET_TIMER):
+                self._runner._reset(self.next_seed())
         infos: list[Any] = []
         if num_timesteps is not None:
             rollouts = list(self._steps(num_timesteps, explore, infos))
