@@ -121,13 +121,13 @@ class OwnFlags(Flags):
 
 
 def test_flags_of_an_experiments_own_change_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         tiny_dqn.experiment.main(["--n-step", "7", "--dry-run"], flags=OwnFlags)
     assert '"n_step": 7' in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         tiny_dqn.experiment.main(["--dry-run"], flags=OwnFlags)
     assert '"n_step": 3' in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="^2$"):
+    with pytest.raises(SystemExit, match=r"^2$"):
         tiny_dqn.experiment.main(["--n-step", "7", "--set", "n_step=8", "--dry-run"], flags=OwnFlags)
     assert capsys.readouterr().err == "error: n_step: expected once, got it twice\n"
 

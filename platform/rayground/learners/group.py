@@ -52,7 +52,7 @@ class LearnerFailed(RunError):
     """A learner in a process of its own died or raised.
 
     Attributes:
-        traceback: Its own traceback, or "".
+        traceback: Its own traceback; "" of one that died.
     """
 
     def __init__(self, line: str, traceback: str = "") -> None:
@@ -234,9 +234,7 @@ def _cause(failures: dict[int, RayError]) -> Exception:
     if told:  # a loss that is not finite spoils the gradients of all: it says more than they do
         return max(told, key=lambda cause: "the loss" in str(cause))
     index, cause = next(iter(causes.items()))
-    error = failures[index]
-    traceback = error.traceback_str if isinstance(error, RayTaskError) else ""
-    return LearnerFailed(f"learner {index} raised {one_line(cause)}", traceback)
+    return LearnerFailed(f"learner {index} raised {one_line(cause)}", traceback=str(failures[index]))
 
 
 def _module_like_theirs(group: LearnerGroup) -> RLModule:
