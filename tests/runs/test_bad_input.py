@@ -181,6 +181,43 @@ def test_a_replay_that_cannot_fit(refused: Refused, how: tuple[object, ...]) -> 
     assert_in_order(line, "replay 100,000,000,000,000 transitions needs PB free")
 
 
+GPU, HALF = ("--num-gpus-per-learner", 1), ("--num-env-runners", 2, "--num-gpus-per-env-runner", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "parts"),
+    [
+        (GPU, 0, "num_gpus_per_learner local_gpu_idx=0: expected a GPU got 0 GPUs"),
+        ((*GPU, "--dry-run"), 0, "expected a GPU got 0 GPUs"),
+        ((*GPU, "--set", "local_gpu_idx=2"), 2, "local_gpu_idx=2: got 2 GPUs"),
+        ((*GPU, "--num-seeds", 2), 0, "num_gpus_per_learner=1: 1 process needs 1 GPUs, got 0"),
+        ((*GPU, "--num-learners", 1), 0, "num_gpus_per_learner=1: 1 process needs 1 GPUs, got 0"),
+        ((*GPU, "--num-learners", 2), 1, "num_gpus_per_learner=1: 2 processes need 2 GPUs, got 1"),
+        (HALF, 0, "num_gpus_per_env_runner=0.5: 2 processes need 1 GPUs, got 0"),
+        ((*HALF, *GPU), 1, "num_gpus_per_learner=1 and num_gpus_per_env_runner=0.5: 3 processes need 2 GPUs, got 1"),
+        (("--num-gpus-per-learner", 2), 4, "num_gpus_per_learner: from 0 to 1 got 2"),
+        (("--num-gpus-per-env-runner", 1), 4, "num_gpus_per_env_runner=1 has no effect num_env_runners=0"),
+        (("--num-learners", 3, "--set", "train_batch_size_per_learner=null"), 0, "train_batch_size"),
+    ],
+)
+def test_gpus_that_are_not_there(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], gpus: int, parts: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert_in_order(refused(*words), parts)
+
+
+def test_compiling_without_a_compiler(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import cpp_builder, exc
+
+    def none() -> str:
+        raise exc.InvalidCxxCompiler
+
+    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", none)
+    for more in ((), ("--dry-run",)):
+        assert_in_order(refused("--compile", *more), "--compile a C++ compiler, got none: install g++")
+
+
 @pytest.mark.parametrize("how", [(), ("--num-seeds", 2), ("--num-env-runners", 2), ("--dry-run",)])
 def test_an_unknown_environment(refused: Refused, how: tuple[object, ...]) -> None:
     line = refused(*how, experiment=with_env("CartPol-v1"))
