@@ -146,7 +146,7 @@ def test_a_setting_changes_on_all_of_them(pair: Any) -> None:
 def test_what_is_not_finite_on_one_of_them_stops_all(pair: Any) -> None:
     bad = minibatches(1)
     bad.rewards[0, -1] = np.nan
-    with pytest.raises(RunError, match=r"^at env step 77 the loss is nan; the step was not applied"):
+    with pytest.raises(RunError, match=r"^at env step 77 the loss is nan; its gradient was not applied"):
         pair.learner.learn(bad, [76, 77])
     first, second = of_each(pair.learner)
     assert all(np.isfinite(array).all() for array in first.values())

@@ -5,7 +5,13 @@ import math
 import pytest
 import torch
 
-from rayground.learners.losses import q_learning_target, td_loss
+from rayground.learners.losses import (
+    clipped_surrogate,
+    clipped_value_loss,
+    explained_variance,
+    q_learning_target,
+    td_loss,
+)
 
 
 def test_target_network_picks_and_values() -> None:
@@ -47,3 +53,39 @@ def test_squared_loss() -> None:
 def test_a_value_that_is_not_a_number_stays_one() -> None:
     target = q_learning_target(torch.zeros(1), torch.ones(1), torch.tensor([[math.nan, 0.0]]))
     assert math.isnan(target.item())
+
+
+@pytest.mark.parametrize("clip", [0.2, torch.tensor(0.2)])
+def test_the_surrogate_is_cut_where_the_ratio_has_gone_far_enough(clip: float | torch.Tensor) -> None:
+    ratio = torch.tensor([1.1, 1.5, 0.5, 1.5, 0.5])
+    logp = ratio.log().requires_grad_()
+    loss, ratios = clipped_surrogate(logp, torch.zeros(5), torch.tensor([2.0, 2.0, 2.0, -2.0, -2.0]), clip)
+    assert ratios.tolist() == pytest.approx(ratio.tolist())
+    # kept, cut at 1.2, not cut (it would lose), not cut (it would lose), cut at 0.8
+    assert loss.tolist() == pytest.approx([-2.2, -2.4, -1.0, 3.0, 1.6])
+    loss.sum().backward()
+    assert logp.grad.tolist() == pytest.approx([-2.2, 0.0, -1.0, 3.0, 0.0])
+
+
+def test_the_surrogate_of_the_policy_that_sampled_is_the_advantage() -> None:
+    logp = torch.tensor([-0.3, -2.0])
+    loss, ratios = clipped_surrogate(logp, logp, torch.tensor([1.5, -0.5]), 0.0)
+    assert (loss.tolist(), ratios.tolist()) == ([-1.5, 0.5], [1.0, 1.0])
+
+
+@pytest.mark.parametrize(("clip", "losses", "gradient"), [(math.inf, [4.0, 25.0], [4.0, -10.0]), (9.0, [4, 9], [4, 0])])
+def test_squared_errors_of_values_are_cut(clip: float, losses: list[float], gradient: list[float]) -> None:
+    for bound in (clip, torch.tensor(clip)):
+        values = torch.tensor([3.0, 0.0], requires_grad=True)
+        found = clipped_value_loss(values, torch.tensor([1.0, 5.0]), bound)
+        found.sum().backward()
+        assert (found.tolist(), values.grad.tolist()) == (losses, gradient)
+
+
+def test_explained_variance() -> None:
+    targets = torch.tensor([1.0, 2.0, 3.0, 6.0])  # variance 3.5
+    assert explained_variance(targets, targets - 7.0).item() == 1.0  # a constant error is none of variance
+    assert explained_variance(targets, torch.full((4,), 5.0)).item() == 0.0
+    assert explained_variance(targets, -targets).item() == pytest.approx(-3.0)
+    assert explained_variance(targets, torch.tensor([1.0, 2.0, 3.0, 2.0])).item() == pytest.approx(1 - 3.0 / 3.5)
+    assert math.isfinite(explained_variance(torch.ones(4), torch.zeros(4)).item())

@@ -220,11 +220,11 @@ class LeanTorchLearner(TorchLearner):
         if torch.isfinite(loss):
             gradients = zip(self.flat.parameters, self.flat.views(self.gradient(batch)[0]), strict=True)
             names = [self._parameter_names[p] for p, gradient in gradients if not torch.isfinite(gradient).all()]
-            what = f"the gradient of {', '.join(names) or 'the module'} is not finite"
+            what = f"the gradient of {', '.join(names) or 'the module'} is not finite; it"
         else:
-            what = f"the loss is {loss.item()}"
+            what = f"the loss is {loss.item()}; its gradient"
         return (
-            f"at env step {env_steps} {what}; the step was not applied. "
+            f"at env step {env_steps} {what} was not applied. "
             "Look for rewards or observations that are not finite, or lower lr"
         )
 

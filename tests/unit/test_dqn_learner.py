@@ -1,50 +1,15 @@
-"""The lean learner against RLlib's stock learner, and its own promises; no Ray is started."""
+"""DQN's learner against RLlib's stock learner, and its own promises; no Ray is started."""
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
 from ray.rllib.core import DEFAULT_MODULE_ID
-from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
+from tiny_learners import StockDQN, dqn_batch, dqn_learner, stock_loss
 
-from custom_models.q_module import dueling_mlp
-from rayground import DQNConfig
-from rayground.errors import CheckpointError, RunError
-from rayground.learners.dqn import DQNLearner
-from rayground.replay import Batch
+from rayground.errors import CheckpointError
 from rayground.schedules import Step
-
-OBS = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
-ACTIONS = gym.spaces.Discrete(4)
-
-
-def learner(learner_class: type = DQNLearner, **settings: Any) -> Any:
-    config = DQNConfig().environment("CartPole-v1").training(**{"grad_clip": None} | settings).debugging(seed=0)
-    config.validate()
-    spec = dueling_mlp(hidden=[16])
-    spec.observation_space, spec.action_space = OBS, ACTIONS
-    spec.model_config = {**config.model_config, **spec.model_config}
-    torch.manual_seed(0)
-    made = learner_class(config=config, module_spec=MultiRLModuleSpec(rl_module_specs={DEFAULT_MODULE_ID: spec}))
-    made.build()
-    return made
-
-
-def batch(minibatches: int = 1, size: int = 8, seed: int = 0) -> Batch:
-    rng = np.random.default_rng(seed)
-    shape = (minibatches, size)
-    return Batch(
-        obs=rng.uniform(-1, 1, (*shape, 3)).astype(np.float32),
-        actions=rng.integers(0, 4, shape),
-        rewards=rng.normal(size=shape).astype(np.float32),
-        next_obs=rng.uniform(-1, 1, (*shape, 3)).astype(np.float32),
-        discounts=(0.9**3 * rng.integers(0, 2, shape)).astype(np.float32),
-        weights=rng.uniform(0.1, 1, shape).astype(np.float32),
-        indices=np.arange(minibatches * size).reshape(shape),
-    )
 
 
 def separate_target(made: Any) -> None:
@@ -59,10 +24,10 @@ def separate_target(made: Any) -> None:
 @pytest.mark.parametrize("loss", ["huber", "mse"])
 def test_the_loss_equals_rllibs_for_the_same_batch_and_weights(double_q: bool, loss: str) -> None:
     settings = {"double_q": double_q, "td_error_loss_fn": loss, "gamma": 0.9}
-    ours = learner(**settings)
+    ours = dqn_learner(**settings)
     separate_target(ours)
-    b = batch()
-    stock = learner(StockWithOptimizer, **settings)
+    b = dqn_batch()
+    stock = dqn_learner(StockDQN, **settings)
     stock.module[DEFAULT_MODULE_ID].load_state_dict(ours.policy_module.state_dict())
     stock_batch = {
         "obs": torch.tensor(b.obs[0]),
@@ -73,27 +38,15 @@ def test_the_loss_equals_rllibs_for_the_same_batch_and_weights(double_q: bool, l
         "weights": torch.tensor(b.weights[0]),
         "n_step": torch.full((8,), 3.0),
     }
-    module = stock.module[DEFAULT_MODULE_ID]
-    expected = stock.compute_loss_for_module(
-        module_id=DEFAULT_MODULE_ID, config=stock.config, batch=stock_batch, fwd_out=module.forward_train(stock_batch)
-    )
     td_errors, means = ours.learn(b, [0, 1])
-    assert means["loss"] == pytest.approx(expected.item(), abs=1e-5)
+    assert means["loss"] == pytest.approx(stock_loss(stock, stock_batch).item(), abs=1e-5)
     assert td_errors.shape == (1, 8)
 
 
-class StockWithOptimizer(DQNTorchLearner):
-    """RLlib's stock learner; only its loss is used."""
-
-    def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
-        parameters = self.get_parameters(self._module[module_id])
-        self.register_optimizer(module_id=module_id, optimizer=torch.optim.Adam(parameters), params=parameters)
-
-
 def test_one_sgd_step_is_the_gradient_times_the_rate() -> None:
-    ours = learner(optimizer="sgd", lr=0.5)
+    ours = dqn_learner(optimizer="sgd", lr=0.5)
     before = {name: p.detach().clone() for name, p in ours.policy_module.named_parameters()}
-    _, means = ours.learn(batch(), [0, 1])
+    _, means = ours.learn(dqn_batch(), [0, 1])
     moved = sum(((p.detach() - before[n]) ** 2).sum() for n, p in ours.policy_module.named_parameters()).sqrt()
     assert means["grad_norm"] > 0
     assert moved.item() == pytest.approx(0.5 * means["grad_norm"], rel=1e-5)
@@ -101,9 +54,9 @@ def test_one_sgd_step_is_the_gradient_times_the_rate() -> None:
 
 @pytest.mark.parametrize("by", ["global_norm", "norm", "value"])
 def test_gradients_are_clipped(by: str) -> None:
-    ours = learner(optimizer="sgd", lr=1.0, grad_clip=1e-3, grad_clip_by=by)
+    ours = dqn_learner(optimizer="sgd", lr=1.0, grad_clip=1e-3, grad_clip_by=by)
     before = {name: p.detach().clone() for name, p in ours.policy_module.named_parameters() if p.requires_grad}
-    ours.learn(batch(), [0, 1])
+    ours.learn(dqn_batch(), [0, 1])
     moves = [p.detach() - before[n] for n, p in ours.policy_module.named_parameters() if n in before]
     sizes = {
         "global_norm": torch.cat([m.flatten() for m in moves]).norm(),
@@ -114,11 +67,11 @@ def test_gradients_are_clipped(by: str) -> None:
 
 
 def test_the_rate_follows_its_schedule_at_every_gradient_step() -> None:
-    ours = learner(optimizer="sgd", lr=Step(initial=1.0, factor=0.0, every=10))
+    ours = dqn_learner(optimizer="sgd", lr=Step(initial=1.0, factor=0.0, every=10))
     online = [p for p in ours.policy_module.parameters() if p.requires_grad]
-    ours.learn(batch(), [0, 9])
+    ours.learn(dqn_batch(), [0, 9])
     moved = [p.detach().clone() for p in online]
-    ours.learn(batch(2), [9, 10, 11])
+    ours.learn(dqn_batch(2), [9, 10, 11])
     assert all(torch.equal(a, b) for a, b in zip(moved, online, strict=True))
     assert ours.optimizer.param_groups[0]["lr"] == 0.0
 
@@ -132,55 +85,44 @@ def distance(made: Any) -> float:
 
 
 def test_hard_target_updates_come_at_multiples_of_their_frequency() -> None:
-    ours = learner(target_network_update_freq=10, tau=1.0)
-    ours.learn(batch(), [0, 9])
+    ours = dqn_learner(target_network_update_freq=10, tau=1.0)
+    ours.learn(dqn_batch(), [0, 9])
     assert distance(ours) > 0
-    ours.learn(batch(), [9, 10])
+    ours.learn(dqn_batch(), [9, 10])
     assert distance(ours) == 0
     assert ours.num_target_updates == 1
-    ours.learn(batch(3), [10, 12, 21, 31])
+    ours.learn(dqn_batch(3), [10, 12, 21, 31])
     assert ours.num_target_updates == 3
 
 
 def test_soft_target_updates_move_by_tau() -> None:
-    ours = learner(target_network_update_freq=1, tau=0.25)
+    ours = dqn_learner(target_network_update_freq=1, tau=0.25)
     separate_target(ours)
     (online, target), *_ = ours.policy_module.get_target_network_pairs()
     before = [p.clone() for p in target.state_dict().values()]
-    ours.learn(batch(), [0, 1])
+    ours.learn(dqn_batch(), [0, 1])
     for old, new, source in zip(before, target.state_dict().values(), online.state_dict().values(), strict=True):
         torch.testing.assert_close(new, 0.75 * old + 0.25 * source)
 
 
-@pytest.mark.parametrize(("spoil", "what"), [("rewards", "the loss is nan"), ("obs", "the loss is nan")])
-def test_what_is_not_finite_is_named_and_never_applied(spoil: str, what: str) -> None:
-    ours = learner()
-    before = {name: value.copy() for name, value in ours.module_arrays().items()}
-    bad = batch()
-    getattr(bad, spoil)[0, 0] = np.nan
-    with pytest.raises(RunError, match=f"at env step 77 {what}; the step was not applied"):
-        ours.learn(bad, [76, 77])
-    assert all(np.array_equal(before[name], value) for name, value in ours.module_arrays().items())
-
-
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop", {"type": "sgd", "momentum": 0.9}])
 def test_saved_and_restored_it_goes_on_bit_for_bit(optimizer: Any) -> None:
-    one, other = learner(optimizer=optimizer), learner(optimizer=optimizer)
-    one.learn(batch(3), [0, 1, 2, 3])
+    one, other = dqn_learner(optimizer=optimizer), dqn_learner(optimizer=optimizer)
+    one.learn(dqn_batch(3), [0, 1, 2, 3])
     state = [{k: v.copy() for k, v in arrays.items()} for arrays in (one.module_arrays(), one.optimizer_arrays())]
-    other.learn(batch(2, seed=9), [0, 1, 2])
+    other.learn(dqn_batch(2, seed=9), [0, 1, 2])
     other.load_module_arrays(state[0])
     other.load_optimizer_arrays(state[1], one.optimizer_name)
     for made in (one, other):
-        made.learn(batch(2, seed=5), [3, 4, 5])
+        made.learn(dqn_batch(2, seed=5), [3, 4, 5])
     assert one.module_arrays().keys() == other.module_arrays().keys()
     assert all(np.array_equal(value, other.module_arrays()[name]) for name, value in one.module_arrays().items())
 
 
 def test_weights_that_do_not_fit_are_an_error() -> None:
-    arrays = learner().module_arrays()
+    arrays = dqn_learner().module_arrays()
     name = next(iter(arrays))
     with pytest.raises(CheckpointError, match=f"do not fit QModule: {name}"):
-        learner().load_module_arrays({**arrays, name: np.zeros((1, 1), np.float32)})
+        dqn_learner().load_module_arrays({**arrays, name: np.zeros((1, 1), np.float32)})
     with pytest.raises(CheckpointError, match="do not fit"):
-        learner().load_module_arrays({k: v for k, v in arrays.items() if k != name})
+        dqn_learner().load_module_arrays({k: v for k, v in arrays.items() if k != name})
