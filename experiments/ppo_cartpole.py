@@ -1,0 +1,31 @@
+"""PPO on Gymnasium's NumPy-vectorised CartPole-v1, until the mean return of 20 episodes is 475."""
+
+from custom_models.actor_critic_module import actor_critic_mlp
+from rayground import Experiment, PPOConfig, Stop
+
+experiment = Experiment(
+    name="ppo_cartpole",
+    config=PPOConfig()
+    .environment("CartPole-v1")
+    .env_runners(num_envs_per_env_runner=8, gym_env_vectorize_mode="vector_entry_point")
+    .rl_module(rl_module_spec=actor_critic_mlp(hidden=[64, 64]))
+    .training(
+        lr=[[0, 1e-3], [100_000, 0.0]],
+        gamma=0.98,
+        lambda_=0.8,
+        clip_param=[[0, 0.2], [100_000, 0.01]],
+        train_batch_size_per_learner=256,
+        minibatch_size=256,
+        num_epochs=20,
+        use_kl_loss=False,
+        vf_loss_coeff=0.5,
+        vf_clip_param=float("inf"),
+        grad_clip=0.5,
+    )
+    .evaluation(evaluation_interval=20, evaluation_duration=20)
+    .reporting(metrics_num_episodes_for_smoothing=20, min_sample_timesteps_per_iteration=1_000),
+    stop=Stop(episode_return_mean=475, env_steps=100_000),
+)
+
+if __name__ == "__main__":
+    experiment.main()
