@@ -80,7 +80,8 @@ def make_learner(group: LearnerGroup, config: AlgorithmConfig) -> LeanTorchLearn
 def why_learners_fail(error: Exception) -> str | None:
     """Says in one line why remote learners could not be built, if that is what ``error`` tells."""
     if isinstance(error, RayTaskError):
-        return f"a learner could not be built: {one_line(error.cause)}"
+        cause = error.cause
+        return str(cause) if isinstance(cause, InputError) else f"a learner could not be built: {one_line(cause)}"
     if isinstance(error, RayActorError):
         last = [line.strip() for line in str(error).splitlines() if line.strip()][-1]
         return f"a learner could not be built: {last}; what it needs must be installed where it runs"
