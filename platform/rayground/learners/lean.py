@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from custom_models.nets.normalizer import running_norms
 from rayground import quiet
 from rayground.algorithms.moments import Moments
-from rayground.errors import CheckpointError, InputError, RunError, one_line
+from rayground.errors import CheckpointError, InputError, RunError
 from rayground.learners.flat import FlatParameters
 from rayground.learners.optimizers import (
     FlatStepper,
@@ -184,7 +185,7 @@ class LeanTorchLearner(TorchLearner):
         except Exception as error:  # whatever torch.compile raises, of many classes
             raise InputError(
                 f"torch_compile_learner: {type(self.policy_module).__name__} and its loss cannot be compiled: "
-                f"{one_line(error)}; leave --compile out"
+                f"{_not_compiled(error)}; leave --compile out"
             ) from error
         with torch.no_grad():
             for tensor, value in zip(moved, kept, strict=True):
@@ -290,6 +291,13 @@ class LeanTorchLearner(TorchLearner):
             tensor = torch.as_tensor(value).clone().to(parameters[name].device)
             moments.setdefault(parameters[name], {})[moment] = tensor
         self._stepper.load(moments)
+
+
+def _not_compiled(error: Exception) -> str:
+    """The first line of what torch's compiler says, with the innermost place in code that is not installed."""
+    places = re.findall(r'File "([^"]+)", line (\d+)', str(error))
+    own = [f" ({Path(file).name}:{line})" for file, line in places if "site-packages" not in file]
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}{own[-1] if own else ''}"
 
 
 class _Objective(nn.Module):
