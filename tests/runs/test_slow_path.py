@@ -1,0 +1,100 @@
+"""Our algorithms where only RLlib's slow path will do: Dict observations, connectors, a callback per step."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import ray
+from conftest import Build
+from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from snapshots import untimed
+
+from rayground import DQNConfig
+
+
+@pytest.fixture
+def importable_ray() -> Iterator[None]:
+    """Ray whose processes can import this module."""
+    env = {"env_vars": {"PYTHONPATH": str(Path(__file__).parent)}}
+    ray.init(num_cpus=2, include_dashboard=False, runtime_env=env)
+    yield
+    ray.shutdown()
+
+
+class Named(gym.ObservationWrapper):
+    """CartPole that names what it observes."""
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        space = self.env.observation_space
+        self.observation_space = gym.spaces.Dict(
+            cart=gym.spaces.Box(space.low[:2], space.high[:2]), pole=gym.spaces.Box(space.low[2:], space.high[2:])
+        )
+
+    def observation(self, observation: np.ndarray) -> dict[str, np.ndarray]:
+        return {"cart": observation[:2], "pole": observation[2:]}
+
+
+class Steps(RLlibCallback):
+    def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
+        episode.custom_data["steps"] = episode.custom_data.get("steps", 0) + 1
+
+
+class Same(ConnectorV2):
+    def __call__(self, *, batch: Any, **kwargs: Any) -> Any:
+        return batch
+
+
+def slow(config: DQNConfig) -> None:
+    config.environment(Named).callbacks(Steps)
+
+
+def train(algorithm: Any, iterations: int) -> list[dict[str, Any]]:
+    return [untimed(algorithm.train()["headline"]) for _ in range(iterations)]
+
+
+def test_dict_observations_and_a_callback_per_step(build: Build) -> None:
+    algorithm = build(change=slow)
+    rows = train(algorithm, 3)
+    assert algorithm.observation_space.shape == (4,)
+    assert rows[-1]["learner/updates"] > 0
+    assert rows[-1]["custom/steps"] == rows[-1]["episode_len_mean"] > 8
+    evaluated = algorithm.evaluate()["env_runners"]
+    assert evaluated["custom/steps"] == evaluated["episode_len_mean"]
+
+
+def through_a_connector(config: DQNConfig) -> None:
+    config.env_runners(env_to_module_connector=lambda env, spaces, device: Same())
+
+
+def test_it_is_the_same_run_as_on_the_fast_path(build: Build) -> None:
+    rows, weights = [], []
+    for change in (lambda config: None, through_a_connector):
+        algorithm = build(change=change)
+        rows.append(train(algorithm, 3))
+        weights.append(algorithm.get_policy().get_weights())
+    assert rows[0] == rows[1]
+    assert all(np.array_equal(value, weights[1][name]) for name, value in weights[0].items())
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(build: Build, tmp_path: Path) -> None:
+    whole = train(build(change=slow), 4)
+    stopped = build(change=slow)
+    train(stopped, 2)
+    stopped.save(tmp_path / "checkpoint")
+    resumed = build(change=slow)
+    resumed.restore(tmp_path / "checkpoint")
+    assert train(resumed, 2) == whole[2:]
+
+
+def test_with_a_remote_runner(importable_ray: None, build: Build) -> None:
+    def remote(config: DQNConfig) -> None:
+        slow(config)
+        config.env_runners(num_env_runners=1)
+
+    rows = train(build(change=remote), 2)
+    assert rows[-1]["custom/steps"] == rows[-1]["episode_len_mean"] > 8
