@@ -22,11 +22,10 @@ from ray.rllib.utils.metrics import (
     TIMERS,
     TRAINING_ITERATION_TIMER,
 )
-from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from custom_models.nets.normalizer import running_norms
 from rayground import checks, quiet
-from rayground.algorithms import state
+from rayground.algorithms import evaluation, state
 from rayground.algorithms.config import ArrayConfig
 from rayground.algorithms.headline import EpisodeWindow
 from rayground.algorithms.moments import Moments
@@ -37,17 +36,13 @@ from rayground.policies import TrainedPolicy
 from rayground.preflight import check_hardware
 from rayground.rollouts.environments import env_name, make_single_env
 from rayground.rollouts.episodes import RUNNER_HOOKS, overrides
-from rayground.rollouts.failures import RunnerFailure
-from rayground.rollouts.group import EnvironmentCrash, RunnerGroup, why_runners_fail
+from rayground.rollouts.group import RunnerGroup, why_runners_fail
 from rayground.rollouts.rollout import Rollout
 from rayground.rollouts.runner import ArrayEnvRunner
-from rayground.seeding import rng_state_kept, seed_everything, seed_for
+from rayground.seeding import seed_everything, seed_for
 from rayground.startup import without_compiler
 
 logger = logging.getLogger("rayground")
-
-_IN_EVALUATIONS = ("episode_return_", "episode_len_", "custom/")
-"""The headline metrics that an evaluation has too."""
 
 
 class ArrayAlgorithm(Algorithm):
@@ -221,35 +216,7 @@ class ArrayAlgorithm(Algorithm):
         Raises:
             EnvironmentCrash: If the environment raised.
         """
-        hooks = {"algorithm": self, "metrics_logger": self.metrics}
-        make_callback("on_evaluate_start", self.callbacks, self.config.callbacks_on_evaluate_start, kwargs=hooks)
-        with rng_state_kept():  # training goes the same way, however often it is evaluated
-            records = self.evaluation_runner.evaluate(
-                self.config.evaluation_duration,
-                seed=self.seed_for("evaluation"),
-                weights=self.learner.module_arrays(),
-                timeout_s=self.config.evaluation_sample_timeout_s,
-                interruption=self.interruption,
-            )
-        if isinstance(records, RunnerFailure):
-            if not self.interruption():
-                raise EnvironmentCrash(records)
-            records = []
-        if len(records) < self.config.evaluation_duration:
-            records = []  # interrupted: the first episodes to end are the short ones, and would say something wrong
-        window = EpisodeWindow(len(records))
-        window.extend(records)
-        headline = {key: value for key, value in window.headline().items() if key.startswith(_IN_EVALUATIONS)}
-        logged = MetricsLogger(root=True)  # by callbacks, with RLlib's own logger
-        logged.aggregate([self.evaluation_runner.get_metrics()])
-        results = {ENV_RUNNER_RESULTS: logged.compile() | headline | {"num_episodes": len(records)}}
-        make_callback(
-            "on_evaluate_end",
-            self.callbacks,
-            self.config.callbacks_on_evaluate_end,
-            kwargs=hooks | {"evaluation_metrics": results},
-        )
-        return results
+        return evaluation.evaluate(self, self.evaluation_runner)
 
     @property
     def evaluation_runner(self) -> ArrayEnvRunner:

@@ -17,6 +17,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from rayground.algorithms.connectors import completed
 from rayground.algorithms.limits import Number
 from rayground.algorithms.processes import check_processes
+from rayground.algorithms.supported import EVALUATION, FIRED, HINTS, NUMBERS, RLLIBS_OWN, SUPPORTED
 from rayground.errors import InputError, closest
 from rayground.learners.group import Group
 from rayground.learners.optimizers import parse_optimizer
@@ -24,114 +25,6 @@ from rayground.rollouts.episodes import overrides
 from rayground.rollouts.runner import ArrayEnvRunner
 from rayground.schedules import as_schedule
 from rayground.space_checks import ACTIONS
-
-SUPPORTED = frozenset(
-    {
-        "algo_class",
-        "callbacks_class",
-        "callbacks_on_algorithm_init",
-        "callbacks_on_checkpoint_loaded",
-        "callbacks_on_environment_created",
-        "callbacks_on_episode_created",
-        "callbacks_on_episode_end",
-        "callbacks_on_episode_start",
-        "callbacks_on_episode_step",
-        "callbacks_on_evaluate_end",
-        "callbacks_on_evaluate_start",
-        "callbacks_on_sample_end",
-        "callbacks_on_train_result",
-        "custom_resources_per_env_runner",
-        "disable_env_checking",
-        "env",
-        "env_config",
-        "env_runner_cls",
-        "evaluation_config",
-        "evaluation_duration",
-        "evaluation_interval",
-        "evaluation_sample_timeout_s",
-        "gamma",
-        "grad_clip",
-        "grad_clip_by",
-        "gym_env_vectorize_mode",
-        "in_evaluation",
-        "local_gpu_idx",
-        "log_level",
-        "log_sys_usage",
-        "lr",
-        "max_num_env_runner_restarts",
-        "metrics_num_episodes_for_smoothing",
-        "min_sample_timesteps_per_iteration",
-        "model_config",
-        "num_cpus_for_main_process",
-        "num_cpus_per_env_runner",
-        "num_cpus_per_learner",
-        "num_env_runners",
-        "num_envs_per_env_runner",
-        "num_gpus_per_env_runner",
-        "num_gpus_per_learner",
-        "num_learners",
-        "optimizer",
-        "policies",
-        "restart_failed_env_runners",
-        "restart_failed_sub_environments",
-        "rollout_fragment_length",
-        "sample_timeout_s",
-        "seed",
-        "torch_compile_learner",
-        "train_batch_size",
-    }
-)
-"""Settings that every algorithm of ours obeys; each adds its own. Others must keep their default value."""
-
-_RLLIBS_OWN = frozenset({"class", "simple_optimizer"})
-"""What RLlib itself puts into a config: the one when it is made from a state, the other when it is validated."""
-
-NUMBERS: Mapping[str, Number] = {
-    "evaluation_duration": Number(1, whole=True),
-    "evaluation_interval": Number(0, whole=True, optional=True),
-    "evaluation_sample_timeout_s": Number(0, optional=True),
-    "gamma": Number(0, 1),
-    "grad_clip": Number(0, above=True, optional=True),
-    "local_gpu_idx": Number(0, whole=True),
-    "max_num_env_runner_restarts": Number(0, whole=True),
-    "metrics_num_episodes_for_smoothing": Number(1, whole=True),
-    "min_sample_timesteps_per_iteration": Number(0, whole=True, optional=True),
-    "num_cpus_for_main_process": Number(0),
-    "num_cpus_per_env_runner": Number(0),
-    "num_env_runners": Number(0, whole=True),
-    "num_envs_per_env_runner": Number(1, whole=True),
-    "num_gpus_per_env_runner": Number(0, 1),
-    "num_gpus_per_learner": Number(0, 1),
-    "num_learners": Number(0, whole=True),
-    "sample_timeout_s": Number(0),
-    "seed": Number(0, whole=True),
-    "train_batch_size": Number(1, whole=True),
-    "train_batch_size_per_learner": Number(1, whole=True),
-}
-"""What is a number in every algorithm of ours; each adds its own."""
-
-EVALUATION = ("env", "env_config", "gym_env_vectorize_mode", "num_envs_per_env_runner")
-"""What ``evaluation_config`` may change; evaluation takes all else from training, and is always greedy."""
-
-FIRED = frozenset(
-    """on_algorithm_init on_train_result on_evaluate_start on_evaluate_end on_checkpoint_loaded on_environment_created
-    on_sample_end on_episode_created on_episode_start on_episode_step on_episode_end""".split()  # noqa: SIM905
-)
-"""The hooks of RLlib's callbacks that an algorithm of ours calls."""
-
-_HINTS = {
-    "evaluation_num_env_runners": "leave it at 0: evaluation runs in the main process",
-    "evaluation_duration_unit": "evaluation counts episodes",
-    "observation_space": "the environment's own is used",
-    "action_space": "the environment's own is used",
-    "adam_epsilon": "use optimizer={'type': 'adam', 'eps': ...}",
-    "noisy": "use epsilon",
-    "num_atoms": "only expected values are learned",
-    "training_intensity": "use replay_ratio, the number of updates per env step",
-    "replay_buffer_config": "use replay=SlottedReplay(...)",
-    "batch_mode": "rollouts are always cut at rollout_fragment_length",
-    "exploration_config": "use epsilon",
-}
 
 
 class ArrayConfig(AlgorithmConfig):
@@ -274,9 +167,9 @@ class ArrayConfig(AlgorithmConfig):
             raise InputError(f"multi_agent() is not supported by {self.algo_class.__name__}: it trains one policy")
         defaults = _defaults(cast(Callable[[], ArrayConfig], type(self)))
         for key, value in vars(self).items():
-            if key in self.supported or key in _RLLIBS_OWN or key.startswith("_") or _same(value, defaults[key]):
+            if key in self.supported or key in RLLIBS_OWN or key.startswith("_") or _same(value, defaults[key]):
                 continue
-            hint = f": {_HINTS[key]}" if key in _HINTS else f"; its default is {defaults[key]!r}"
+            hint = f": {HINTS[key]}" if key in HINTS else f"; its default is {defaults[key]!r}"
             raise InputError(f"{key}={value!r} is not supported by {self.algo_class.__name__}{hint}")
         if self._learner_connector is not None:
             raise InputError(
@@ -349,7 +242,7 @@ def _check_vectorize_mode(value: Any, key: str) -> None:
 
 
 def _known(config_class: Callable[[], ArrayConfig]) -> frozenset[str]:
-    return frozenset(_defaults(config_class)) | _RLLIBS_OWN
+    return frozenset(_defaults(config_class)) | RLLIBS_OWN
 
 
 def _same(a: Any, b: Any) -> bool:

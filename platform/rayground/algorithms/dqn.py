@@ -11,8 +11,9 @@ from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 
 from custom_models import q_module
 from rayground.algorithms.base import ArrayAlgorithm
-from rayground.algorithms.config import NUMBERS, SUPPORTED, ArrayConfig
+from rayground.algorithms.config import ArrayConfig
 from rayground.algorithms.limits import Number
+from rayground.algorithms.supported import NUMBERS, SUPPORTED
 from rayground.errors import InputError
 from rayground.learners.dqn import DQNLearner
 from rayground.module_checks import check_q_module

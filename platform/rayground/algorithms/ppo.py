@@ -7,15 +7,18 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.algorithms.ppo import PPOConfig as RLlibPPOConfig
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
+from ray.rllib.utils.typing import LearningRateOrSchedule
 
 from custom_models.actor_critic_module import actor_critic_mlp
 from rayground import module_checks
 from rayground.algorithms.base import ArrayAlgorithm
-from rayground.algorithms.config import NUMBERS, SUPPORTED, ArrayConfig
+from rayground.algorithms.config import ArrayConfig
 from rayground.algorithms.limits import Number
+from rayground.algorithms.supported import NUMBERS, SUPPORTED
 from rayground.errors import InputError
 from rayground.learners.advantages import gae
 from rayground.learners.ppo import ADVANTAGES, VALUE_TARGETS, Call, PPOLearner
@@ -59,19 +62,37 @@ class PPOConfig(ArrayConfig, RLlibPPOConfig):
         "vf_loss_coeff": Number(0),
     }
 
+    clip_param: Any
     entropy_coeff: Any
     rollout_fragment_length: Any
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or PPO)
 
+    def training(
+        self,
+        *,
+        clip_param: LearningRateOrSchedule = NotProvided,
+        entropy_coeff: LearningRateOrSchedule = NotProvided,
+        **kwargs: Any,
+    ) -> PPOConfig:
+        """RLlib's ``training()`` with two more schedules.
+
+        Args:
+            clip_param: How far the ratio of probabilities may leave 1: a number or a schedule over env steps.
+            entropy_coeff: Weight of the entropy in the loss: a number or a schedule over env steps.
+            **kwargs: RLlib's settings.
+        """
+        super().training(clip_param=clip_param, entropy_coeff=entropy_coeff, **kwargs)
+        return self
+
     def validate(self) -> None:
         """Checks PPO's own settings after those that all algorithms share."""
         super().validate()
         as_schedule(self.clip_param, "clip_param", 0)
         as_schedule(self.entropy_coeff, "entropy_coeff", 0)
-        if not (isinstance(self.vf_clip_param, (int, float)) and self.vf_clip_param > 0):
-            raise InputError(f"vf_clip_param: expected a number above 0 or inf, got {self.vf_clip_param!r}")
+        if self.vf_clip_param != math.inf:
+            Number(0, above=True).check(self.vf_clip_param, "vf_clip_param (inf for none)")
         rows, envs = self.total_train_batch_size, self.num_envs_per_env_runner * max(1, self.num_env_runners)
         if rows < envs:
             raise InputError(
