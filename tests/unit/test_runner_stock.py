@@ -1,5 +1,6 @@
 """RLlib's ``sample()`` on the array path, against RLlib's own runner."""
 
+import logging
 from collections import defaultdict
 from typing import Any
 
@@ -166,12 +167,16 @@ class Chunks(RLlibCallback):
         self.seen.append((len(episode), len(prev_episode_chunks)))
 
 
-def test_episode_callbacks_of_stock_algorithms_are_called_as_rllib_does() -> None:
+def test_episode_callbacks_of_stock_algorithms_are_called_as_rllib_does(caplog: pytest.LogCaptureFixture) -> None:
     Chunks.seen.clear()
-    made = ours(config(make_counting, envs=1, length=5).callbacks(Chunks))
-    for _ in range(3):
-        made.sample(num_timesteps=2)
+    with caplog.at_level(logging.WARNING, "rayground"):
+        made = ours(config(make_counting, envs=1, length=5).callbacks(Chunks))
+        for _ in range(3):
+            made.sample(num_timesteps=2)
     assert Chunks.seen == [(1, 2)]
+    assert [record.message for record in caplog.records] == [
+        "sampling takes RLlib's slow path because of the callback on_episode_end()"
+    ]
 
 
 def test_an_environment_that_raises_is_made_anew_as_often_as_allowed() -> None:

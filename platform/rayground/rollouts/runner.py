@@ -48,11 +48,11 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         self._failures_left = config.max_num_env_runner_restarts if config.restart_failed_sub_environments else 0
         self._parameters = dict(self.module.state_dict()) if self.module is not None else {}
         if self.env is not None:
+            self._is_said = False
             reason = why_slow(self)
-            if reason and self.worker_index in (0, 1) and not config.in_evaluation:  # once in a run
-                logger.warning("sampling takes RLlib's slow path because of %s", reason)
+            self._say(reason)
             self.sampling: FastSampling | SlowSampling = SlowSampling(self) if reason else FastSampling(self)
-            self._samples_like_rllib = why_episodes_are_slow(self) is not None
+            self._why_like_rllib = why_episodes_are_slow(self)
             self._tells_samples = overrides(config, "on_sample_end")
             self._episode_sampling = EpisodeSampling(self)
 
@@ -138,7 +138,8 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         how: dict[str, Any] = {"num_timesteps": num_timesteps, "num_episodes": num_episodes, "explore": explore}
         while True:
             try:
-                if random_actions or self._samples_like_rllib:
+                if random_actions or self._why_like_rllib:
+                    self._say(self._why_like_rllib)
                     self.sampling.forget()
                     self._seed = self._env_seeds(self._episode_sampling.next_seed())  # for a reset, should it do one
                     return super()._sample(**how, random_actions=random_actions, force_reset=force_reset)
@@ -227,6 +228,12 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         if isinstance(self.env.unwrapped, gym.vector.SyncVectorEnv | gym.vector.AsyncVectorEnv):
             return [seed_for(seed, env_index) for env_index in range(self.num_envs)]
         return seed
+
+    def _say(self, reason: str | None) -> None:
+        """Says once in a run, by one of its runners, why sampling is slow."""
+        if reason and not self._is_said and self.worker_index in (0, 1) and not self.config.in_evaluation:
+            logger.warning("sampling takes RLlib's slow path because of %s", reason)
+            self._is_said = True
 
     def _made_anew(self, failure: RunnerFailure) -> bool:
         """Makes the environments anew after a failure, if that was allowed and has not happened too often."""
