@@ -216,7 +216,7 @@ class ArrayAlgorithm(Algorithm):
         Raises:
             EnvironmentCrash: If the environment raised.
         """
-        return evaluation.evaluate(self, self.evaluation_runner)
+        return evaluation.evaluate(self)
 
     @property
     def evaluation_runner(self) -> ArrayEnvRunner:

@@ -12,7 +12,6 @@ from rayground.algorithms.headline import EpisodeWindow
 from rayground.rollouts.failures import RunnerFailure
 from rayground.rollouts.group import EnvironmentCrash
 from rayground.rollouts.rollout import EpisodeRecord
-from rayground.rollouts.runner import ArrayEnvRunner
 from rayground.seeding import rng_state_kept
 
 if TYPE_CHECKING:
@@ -22,12 +21,11 @@ _HEADLINE = ("episode_return_", "episode_len_", "custom/")
 """The headline metrics that an evaluation has too."""
 
 
-def evaluate(algorithm: ArrayAlgorithm, runner: ArrayEnvRunner) -> dict[str, Any]:
+def evaluate(algorithm: ArrayAlgorithm) -> dict[str, Any]:
     """Plays exactly ``evaluation_duration`` greedy episodes, from the same starts each time; calls the hooks.
 
     Args:
-        algorithm: Whose policy plays.
-        runner: Which holds the environments.
+        algorithm: Whose policy plays, in its ``evaluation_runner``.
 
     Returns:
         ``env_runners/episode_return_mean`` and friends, in RLlib's nesting; None if it was interrupted.
@@ -38,23 +36,23 @@ def evaluate(algorithm: ArrayAlgorithm, runner: ArrayEnvRunner) -> dict[str, Any
     config, callbacks = algorithm.config, algorithm.callbacks
     hooks = {"algorithm": algorithm, "metrics_logger": algorithm.metrics}
     make_callback("on_evaluate_start", callbacks, config.callbacks_on_evaluate_start, kwargs=hooks)
-    records = _play(algorithm, runner)
+    records = _play(algorithm)
     window = EpisodeWindow(len(records))
     window.extend(records)
     headline = {key: value for key, value in window.headline().items() if key.startswith(_HEADLINE)}
     logged = MetricsLogger(root=True)  # by callbacks, with RLlib's own logger
-    logged.aggregate([runner.get_metrics()])
+    logged.aggregate([algorithm.evaluation_runner.get_metrics()])
     results = {ENV_RUNNER_RESULTS: logged.compile() | headline | {"num_episodes": len(records)}}
     hooks |= {"evaluation_metrics": results}
     make_callback("on_evaluate_end", callbacks, config.callbacks_on_evaluate_end, kwargs=hooks)
     return results
 
 
-def _play(algorithm: ArrayAlgorithm, runner: ArrayEnvRunner) -> list[EpisodeRecord]:
+def _play(algorithm: ArrayAlgorithm) -> list[EpisodeRecord]:
     """The episodes, or none after an interruption: the first to end are the short ones, and would mislead."""
     config = algorithm.config
-    with rng_state_kept():  # training goes the same way, however often it is evaluated
-        records = runner.evaluate(
+    with rng_state_kept():  # training goes the same way, however often it is evaluated; making the runner draws too
+        records = algorithm.evaluation_runner.evaluate(
             config.evaluation_duration,
             seed=algorithm.seed_for("evaluation"),
             weights=algorithm.learner.module_arrays(),
