@@ -25,14 +25,14 @@ import ray
 import tiny_dqn
 from snapshots import only_run
 
-from rayground import DQNConfig, Experiment, quiet
-from rayground.algorithms.dqn import DQN
+from rayground import Experiment, quiet
+from rayground.algorithms.config import ArrayConfig
 from rayground.cli import experiment_command
 
 HERE = Path(__file__).parent
 
 RunHere = Callable[..., "Done"]
-Build = Callable[..., DQN]
+Build = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -155,11 +155,16 @@ def copied(finished: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def build() -> Iterator[Build]:
-    """Builds algorithms of the tiny experiment's config with changed settings, and ends them."""
-    built: list[DQN] = []
+    """Builds algorithms of a config, that of the tiny experiment if none is given, with changes, and ends them."""
+    built: list[Any] = []
 
-    def make(seed: int = 3, change: Callable[[DQNConfig], Any] = lambda config: None, **training: Any) -> DQN:
-        config = tiny_dqn.config.copy(copy_frozen=False).training(**training).debugging(seed=seed)
+    def make(
+        seed: int = 3,
+        change: Callable[[Any], Any] = lambda config: None,
+        config: ArrayConfig = tiny_dqn.config,
+        **training: Any,
+    ) -> Any:
+        config = config.copy(copy_frozen=False).training(**training).debugging(seed=seed)
         change(config)
         built.append(config.build_algo())
         return built[-1]

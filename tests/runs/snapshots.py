@@ -15,6 +15,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from rayground.algorithms.base import ArrayAlgorithm
 from rayground.algorithms.dqn import DQN
 from rayground.checkpoints import load_checkpoint
 from rayground.results.runs import RunFiles
@@ -101,11 +102,11 @@ def facts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in untimed(row).items() if not k.startswith("evaluation/")} for row in rows]
 
 
-def last_state(folder: Path) -> dict[str, bytes]:
-    """Weights, optimizer, replay and random generators in a run's last checkpoint."""
+def last_state(folder: Path, *, replay: bool = True) -> dict[str, bytes]:
+    """Weights, optimizer, random generators and, of DQN, the replay in a run's last checkpoint."""
     checkpoint = load_checkpoint(RunFiles(folder).last_checkpoint)
     arrays = {f"{group}/{name}": a for group in checkpoint.groups for name, a in checkpoint.arrays(group).items()}
-    assert {"module", "optimizer", "replay", "rng"} == {name.split("/")[0] for name in arrays}
+    assert {"module", "optimizer", "rng", *["replay"] * replay} == {name.split("/")[0] for name in arrays}
     return {name: array.tobytes() for name, array in arrays.items()}
 
 
@@ -119,7 +120,7 @@ def only_run(storage: Path) -> Path:
     return folder
 
 
-def train(algorithm: DQN, iterations: int = 1) -> list[dict[str, Any]]:
+def train(algorithm: ArrayAlgorithm, iterations: int = 1) -> list[dict[str, Any]]:
     clock = Clock(algorithm)
     rows = [make_row(algorithm.train(), clock) for _ in range(iterations)]
     assert [row["rllib/num_env_steps_sampled_lifetime"] for row in rows] == [row["env_steps"] for row in rows]
