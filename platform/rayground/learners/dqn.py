@@ -75,7 +75,7 @@ class DQNLearner(LeanTorchLearner, DQNTorchLearner):
         """
         columns = {name: column.unbind() for name, column in self._columns(batch).items()}
         for k in range(len(env_steps) - 1):
-            self.update({name: column[k] for name, column in columns.items()}, env_steps[k + 1])
+            self.minibatch_step({name: column[k] for name, column in columns.items()}, env_steps[k + 1])
             self._update_target(env_steps[k], env_steps[k + 1])
         stats = self.collect()
         td_errors_KB = stats.pop("td_error")

@@ -47,7 +47,7 @@ COMPILE_CACHE = "~/.cache/rayground/torchinductor"
 
 
 class LeanTorchLearner(TorchLearner):
-    """One module, one optimizer, and a whole minibatch's work in one call, :meth:`update`.
+    """One module, one optimizer, and a whole minibatch's work in one call, :meth:`minibatch_step`.
 
     Of RLlib's hooks a subclass overrides ``compute_loss_for_module``, which returns the loss and may put tensors into
     ``fwd_out[STATS]``, and ``configure_optimizers_for_module``. The module answers in ``forward_train``.
@@ -132,7 +132,7 @@ class LeanTorchLearner(TorchLearner):
         self._stepper.step(clipped(gradient_P, norm, self._grad_clip, self._grad_clip_by, self.flat), rate)
         return norm
 
-    def update(self, batch: Tensors, env_steps: int) -> None:
+    def minibatch_step(self, batch: Tensors, env_steps: int) -> None:
         """Takes one gradient step on a minibatch.
 
         Args:
@@ -214,7 +214,7 @@ class LeanTorchLearner(TorchLearner):
         return in_two
 
     def example_batch(self) -> Tensors:
-        """A minibatch of zeros in the shapes and dtypes of those that :meth:`update` will get."""
+        """A minibatch of zeros in the shapes and dtypes of those that :meth:`minibatch_step` will get."""
         raise NotImplementedError
 
     def _not_finite(self, env_steps: int, batch: Tensors, loss: Tensor) -> str:

@@ -124,7 +124,7 @@ class PPOLearner(LeanTorchLearner, PPOTorchLearner):
             shuffled = {name: _pick(column, order_KB).unbind() for name, column in columns.items()}
             shuffled[ADVANTAGES] = _normalized(_pick(columns[ADVANTAGES], order_KB)).unbind()
             for k in range(len(order_KB)):
-                self.update({name: column[k] for name, column in shuffled.items()}, call.env_steps)
+                self.minibatch_step({name: column[k] for name, column in shuffled.items()}, call.env_steps)
             found.append(self.collect())
         means = {name: torch.cat([stats[name] for stats in found]).mean().item() for name in found[0]}
         return means | self._assess(columns)
