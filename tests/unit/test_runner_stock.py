@@ -149,6 +149,18 @@ def test_the_config_may_say_not_to_explore() -> None:
         assert np.array_equal(episode.get_actions(), inputs.argmax(-1))
 
 
+def test_only_exploration_is_told_the_env_steps() -> None:
+    made = ours(config("CartPole-v1"))
+    told: list[int] = []
+    infer, explore = made.module._forward_inference, made.module._forward_exploration
+    made.module._forward_inference = lambda batch: infer(batch)
+    made.module._forward_exploration = lambda batch, t: told.append(t) or explore(batch)
+    made.sample(num_timesteps=4, explore=False)
+    made.num_env_steps_sampled_lifetime = 100
+    made.sample(num_timesteps=4)
+    assert told == [100, 102]
+
+
 def test_random_actions_are_rllibs() -> None:
     made = ours(config("Pendulum-v1"))
     actions = np.concatenate([episode.get_actions() for episode in made.sample(num_timesteps=200, random_actions=True)])

@@ -108,7 +108,8 @@ class FastSampling:
                 if infos is not None:
                     infos.append(self.infos)
                 before = perf_counter()
-                actions_N = answers.take(t, forward({Columns.OBS: obs[t].to(device)}, t=env_steps))
+                step = {"t": env_steps} if explore else {}
+                actions_N = answers.take(t, forward({Columns.OBS: obs[t].to(device)}, **step))
                 inference_s += perf_counter() - before
                 valid_N = rollout.valid[t] = ~self._done
                 rewards_N, terminated_N, truncated_N = self._step(actions_N, valid_N, rollout.obs[t + 1])
