@@ -1,12 +1,16 @@
 """PPO's learner against RLlib's stock learner, and its own promises; no Ray is started."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from ray.rllib.algorithms.ppo.ppo_catalog import PPOCatalog
+from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPPOTorchRLModule
 from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from tiny_learners import (
     SPACES,
     StockPPO,
@@ -30,10 +34,10 @@ LOSSES: dict[str, dict[str, Any]] = {
 }
 
 
-def pair(space: str, **settings: Any) -> tuple[Any, Any]:
+def pair(space: str, spec: Callable[[], RLModuleSpec] | None = None, **settings: Any) -> tuple[Any, Any]:
     """Our learner and RLlib's, with the same weights."""
-    ours = ppo_learner(space=SPACES[space], **settings)
-    stock = ppo_learner(StockPPO, space=SPACES[space], **settings)
+    ours = ppo_learner(space=SPACES[space], spec=spec and spec(), **settings)
+    stock = ppo_learner(StockPPO, space=SPACES[space], spec=spec and spec(), **settings)
     stock.module[DEFAULT_MODULE_ID].load_state_dict(ours.policy_module.state_dict())
     return ours, stock
 
@@ -61,6 +65,25 @@ def test_loss_gradient_and_step_equal_rllibs(space: str, losses: str) -> None:
     assert_equal_weights(weights(ours), theirs, atol=1e-5)
 
 
+def rllibs_own_module() -> RLModuleSpec:
+    model = {"fcnet_hiddens": [8], "vf_share_layers": True}
+    return RLModuleSpec(module_class=DefaultPPOTorchRLModule, model_config=model, catalog_class=PPOCatalog)
+
+
+def test_with_rllibs_own_module_too() -> None:
+    """It gives embeddings, and values when it is asked for them."""
+    ours, stock = pair("discrete", rllibs_own_module, **LOSSES["all"])
+    tensors = ours.to_tensors(**ppo_batch())
+    ours._clip, ours._entropy_coeff, ours._kl_coeff = 0.1, 0.05, 0.7
+    loss, _ = ours.loss(tensors)
+    assert loss.item() == pytest.approx(stock_loss(stock, tensors).item(), abs=1e-5)
+    before = weights(ours)
+    found = ours.learn(ppo_batch(), call())
+    assert np.isfinite(found["vf_explained_var"])
+    same = {name for name, value in weights(ours).items() if np.array_equal(value, before[name])}
+    assert {name for name in same if not name.endswith("log_std_clip_param_const")} == set()
+
+
 def test_what_it_reports_is_of_the_policy_after_the_update() -> None:
     """Against RLlib's objects; the ratios that left the clip range are counted."""
     space = SPACES["box"]
@@ -82,11 +105,11 @@ def test_what_it_reports_is_of_the_policy_after_the_update() -> None:
 
 
 class Spy(PPOLearner):
-    """Keeps what each update got."""
+    """Keeps the minibatches that its loss got."""
 
-    def update(self, batch: dict[str, torch.Tensor], env_steps: int) -> None:
+    def compute_loss_for_module(self, *, batch: dict[str, torch.Tensor], **kwargs: Any) -> torch.Tensor:
         self.__dict__.setdefault("seen", []).append(batch)
-        super().update(batch, env_steps)
+        return super().compute_loss_for_module(batch=batch, **kwargs)
 
 
 def numbered(rows: int) -> dict[str, np.ndarray]:
