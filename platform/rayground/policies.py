@@ -35,6 +35,8 @@ class TrainedPolicy:
         """
         self._module, self._on_change = module, on_change
         self._normalize_actions, self._clip_actions = config.normalize_actions, config.clip_actions
+        own = ("env_to_module_connector", "module_to_env_connector")
+        self._connectors = [name for name in own if getattr(config, f"_{name}") is not None]
 
     @property
     def model(self) -> nn.Module:
@@ -100,9 +102,15 @@ class TrainedPolicy:
             info: What to note beside the weights: environment, env steps, the run.
 
         Raises:
-            InputError: If the folder holds something, or the module has no net that can stand alone.
+            InputError: If the folder holds something, the module has no net that can stand alone, or it was trained
+                through connectors, which would be missing.
             RunError: If the exported policy's outputs differ from the module's by more than 1e-6.
         """
+        if self._connectors:
+            raise InputError(
+                f"export: the policy was trained through {' and '.join(self._connectors)}, and an exported policy holds no "
+                "code: put the conversion into an environment wrapper or the net"
+            )
         net = getattr(self._module, "net", None)
         if net is None:
             raise InputError(

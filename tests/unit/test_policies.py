@@ -212,3 +212,11 @@ def test_action_values_need_a_discrete_space():
     net = PlainMLP(BOX, TWO)
     with pytest.raises(InputError, match="policy: PlainMLP needs a Discrete action space, got MultiDiscrete"):
         policy_file.Policy(net, BOX, PAIR)
+
+
+def test_a_policy_trained_through_connectors_is_not_exported(tmp_path):
+    config = PPOConfig().env_runners(env_to_module_connector=lambda *_: [])
+    policy = TrainedPolicy(trained(TWO).model, config)
+    with pytest.raises(InputError, match="trained through env_to_module_connector, and an exported policy holds no"):
+        policy.export(tmp_path / "policy")
+    assert not (tmp_path / "policy").exists()
