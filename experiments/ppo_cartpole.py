@@ -10,13 +10,13 @@ experiment = Experiment(
     .env_runners(num_envs_per_env_runner=8, gym_env_vectorize_mode="vector_entry_point")
     .rl_module(rl_module_spec=actor_critic_mlp(hidden=[64, 64]))
     .training(
-        lr=[[0, 1e-3], [100_000, 0.0]],
+        lr=[[0, 2e-3], [40_000, 2e-4]],
         gamma=0.98,
-        lambda_=0.8,
-        clip_param=[[0, 0.2], [100_000, 0.01]],
-        train_batch_size_per_learner=256,
-        minibatch_size=256,
-        num_epochs=20,
+        lambda_=0.95,
+        clip_param=0.2,
+        train_batch_size_per_learner=512,
+        minibatch_size=128,
+        num_epochs=8,
         use_kl_loss=False,
         vf_loss_coeff=0.5,
         vf_clip_param=float("inf"),

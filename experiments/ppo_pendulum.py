@@ -8,11 +8,11 @@ experiment = Experiment(
     config=PPOConfig()
     .environment("Pendulum-v1")
     .env_runners(num_envs_per_env_runner=8)
-    .rl_module(rl_module_spec=actor_critic_mlp(hidden=[64, 64], normalize_observations=True))
+    .rl_module(rl_module_spec=actor_critic_mlp(hidden=[64, 64], activation="relu", normalize_observations=True))
     .training(
-        lr=1e-3,
-        gamma=0.9,
-        lambda_=0.95,
+        lr=[[0, 1.5e-3], [40_000, 1e-4]],
+        gamma=0.95,
+        lambda_=0.9,
         clip_param=0.2,
         train_batch_size_per_learner=1_024,
         minibatch_size=128,
