@@ -10,9 +10,9 @@ experiment = Experiment(
     .env_runners(num_envs_per_env_runner=8)
     .rl_module(rl_module_spec=actor_critic_mlp(hidden=[64, 64], activation="relu", normalize_observations=True))
     .training(
-        lr=[[0, 1.5e-3], [40_000, 1e-4]],
-        gamma=0.95,
-        lambda_=0.9,
+        lr=[[0, 1.5e-3], [40_000, 3e-4]],
+        gamma=0.9,
+        lambda_=0.95,
         clip_param=0.2,
         train_batch_size_per_learner=1_024,
         minibatch_size=128,
