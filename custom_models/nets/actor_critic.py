@@ -85,22 +85,22 @@ class ActorCriticMLP(nn.Module):
             ``[B, D]``: the logits of a Discrete space, those of a MultiDiscrete's components one after the other, or
             means and log standard deviations of a Box (flattened).
         """
-        return self._policy(self.policy_torso(self.encoder(obs)))
+        return self._policy(self.policy_torso.forward(self.encoder.forward(obs)))
 
     def value(self, obs: Tensor) -> Tensor:
         """Returns the values ``[B]`` of observations ``[B, *observation_space.shape]``."""
         torso = self.policy_torso if self.value_torso is None else self.value_torso
-        return self.value_head(torso(self.encoder(obs))).squeeze(-1)
+        return self.value_head.forward(torso.forward(self.encoder.forward(obs))).squeeze(-1)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Returns ``policy(obs)`` ``[B, D]`` and ``value(obs)`` ``[B]``; what they share is computed once."""
-        encoded = self.encoder(obs)
-        features = self.policy_torso(encoded)
-        value_features = features if self.value_torso is None else self.value_torso(encoded)
-        return self._policy(features), self.value_head(value_features).squeeze(-1)
+        encoded = self.encoder.forward(obs)
+        features = self.policy_torso.forward(encoded)
+        value_features = features if self.value_torso is None else self.value_torso.forward(encoded)
+        return self._policy(features), self.value_head.forward(value_features).squeeze(-1)
 
     def _policy(self, features: Tensor) -> Tensor:
-        outputs = self.policy_head(features)
+        outputs = self.policy_head.forward(features)
         return outputs if self.log_std is None else torch.cat((outputs, self.log_std.expand_as(outputs)), dim=-1)
 
 

@@ -43,7 +43,7 @@ class MLPTorso(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Returns the features ``[B, F]`` of observations ``[B, *observation_space.shape]`` of any number type."""
-        return self.layers(self.encoder(obs))
+        return self.layers.forward(self.encoder.forward(obs))
 
 
 class PlainMLP(nn.Module):
@@ -74,7 +74,7 @@ class PlainMLP(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Returns the action values ``[B, A]`` of observations ``[B, *observation_space.shape]``."""
-        return self.head(self.torso(obs))
+        return self.head.forward(self.torso.forward(obs))
 
 
 class DuelingMLP(nn.Module):
@@ -115,4 +115,4 @@ class DuelingMLP(nn.Module):
         Returns:
             ``[B, A]``.
         """
-        return self.head(self.torso(obs), action_mask)
+        return self.head.forward(self.torso.forward(obs), action_mask)

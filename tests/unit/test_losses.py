@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rayground.learners.losses import (
+    LossKind,
     clipped_surrogate,
     clipped_value_loss,
     explained_variance,
@@ -30,7 +31,7 @@ def test_double_q_lets_the_online_network_pick() -> None:
 
 def test_masked_actions_are_not_bootstrapped_from() -> None:
     masked = torch.tensor([[-math.inf, 2.0], [-math.inf, -math.inf]])
-    target = q_learning_target(torch.tensor([0.0, 1.0]), torch.tensor([0.5, 0.0]), masked, masked)
+    target = q_learning_target(torch.tensor([0.0, 1.0]), torch.tensor([0.5, 0.0]), masked, masked, masked=True)
     assert target.tolist() == [1.0, 1.0]
 
 
@@ -43,6 +44,15 @@ def test_huber_loss_is_weighted_and_averaged() -> None:
     loss.backward()
     # gradients: clipped to 1 times weight 1, and 0.5 times weight 0.5, over the batch of 2
     assert q.grad.tolist() == [[0.0, 0.5], [0.125, 0.0]]
+
+
+@pytest.mark.parametrize("kind", ["huber", "mse"])
+def test_without_weights_all_count_alike(kind: LossKind) -> None:
+    q, actions, target = torch.tensor([[1.0, 5.0], [2.0, 0.0]]), torch.tensor([1, 0]), torch.tensor([2.0, 1.5])
+    loss, error = td_loss(q, actions, target, None, kind)
+    weighted, same_error = td_loss(q, actions, target, torch.ones(2), kind)
+    assert loss.item() == pytest.approx(weighted.item())
+    assert torch.equal(error, same_error)
 
 
 def test_squared_loss() -> None:

@@ -20,7 +20,7 @@ from rayground import DQNConfig, PPOConfig
 from rayground.algorithms.config import ArrayConfig
 from rayground.learners.dqn import DQNLearner
 from rayground.learners.ppo import ADVANTAGES, VALUE_TARGETS, Call, PPOLearner
-from rayground.replay import Batch
+from rayground.replay import Batch, SlottedReplay
 
 OBS = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
 DISCRETE = gym.spaces.Discrete(4)
@@ -39,7 +39,12 @@ def dist_inputs(space: gym.Space, rows: int, seed: int) -> torch.Tensor:
 
 
 def dqn_learner(learner_class: type = DQNLearner, compiled: bool = False, **settings: Any) -> Any:
-    config = DQNConfig().environment("CartPole-v1").training(**{"grad_clip": None} | settings).debugging(seed=0)
+    config = (
+        DQNConfig()
+        .environment("CartPole-v1")
+        .training(**{"grad_clip": None, "replay": SlottedReplay(prioritized=True)} | settings)
+        .debugging(seed=0)
+    )
     config.framework(torch_compile_learner=compiled)
     return _built(config, learner_class, dueling_mlp(hidden=[16]), DISCRETE)
 

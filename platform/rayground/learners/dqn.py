@@ -13,6 +13,7 @@ from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
 from ray.rllib.core.columns import Columns
 from torch import Tensor
 
+from custom_models.q_module import NEXT_ACTION_MASK
 from rayground.learners.lean import STATS, LeanTorchLearner, Tensors
 from rayground.learners.losses import q_learning_target, td_loss
 from rayground.learners.sharding import merge_td_errors, shard_minibatches
@@ -53,13 +54,21 @@ class DQNLearner(LeanTorchLearner, DQNTorchLearner):
         Args:
             module_id: RLlib's name of the module.
             config: Unused: the settings are those of :meth:`use_settings`.
-            batch: ``actions``, ``rewards`` (n-step sums), ``discounts`` and ``weights``, each ``[B]``.
+            batch: ``actions``, ``rewards`` (n-step sums), ``discounts`` and, of prioritized replay,
+                ``weights``, each ``[B]``.
             fwd_out: The Q-values ``[B, A]`` that ``forward_train`` gives; ``STATS`` is added.
         """
         online_next = fwd_out[QF_NEXT_PREDS] if self._double_q else None
-        target = q_learning_target(batch[Columns.REWARDS], batch[DISCOUNTS], fwd_out[QF_TARGET_NEXT_PREDS], online_next)
-        loss, td_error = td_loss(fwd_out[QF_PREDS], batch[Columns.ACTIONS], target, batch["weights"], self._loss_kind)
-        fwd_out[STATS] = {"td_error": td_error, "target_mean": target.mean()}  # type: ignore[assignment]
+        target = q_learning_target(
+            batch[Columns.REWARDS],
+            batch[DISCOUNTS],
+            fwd_out[QF_TARGET_NEXT_PREDS],
+            online_next,
+            masked=NEXT_ACTION_MASK in batch,
+        )
+        weights = batch.get("weights")
+        loss, td_error = td_loss(fwd_out[QF_PREDS], batch[Columns.ACTIONS], target, weights, self._loss_kind)
+        fwd_out[STATS] = {"td_error": td_error, "target": target}  # type: ignore[assignment]
         return loss
 
     def learn(self, batch: Batch, env_steps: Sequence[int]) -> tuple[np.ndarray, dict[str, float]]:
@@ -79,8 +88,8 @@ class DQNLearner(LeanTorchLearner, DQNTorchLearner):
             self._update_target(env_steps[k], env_steps[k + 1])
         stats = self.collect()
         td_errors_KB = stats.pop("td_error")
-        means = {name: values.mean().item() for name, values in stats.items()}
-        return td_errors_KB.cpu().numpy(), means | {"td_error_abs": td_errors_KB.abs().mean().item()}
+        stats |= {"target_mean": stats.pop("target"), "td_error_abs": td_errors_KB.abs()}
+        return td_errors_KB.cpu().numpy(), {name: values.mean().item() for name, values in stats.items()}
 
     def _columns(self, batch: Batch) -> Tensors:
         columns = self.to_tensors(
@@ -90,8 +99,8 @@ class DQNLearner(LeanTorchLearner, DQNTorchLearner):
                 Columns.ACTIONS: batch.actions,
                 Columns.REWARDS: batch.rewards,
                 DISCOUNTS: batch.discounts,
-                "weights": batch.weights,
             }
+            | ({"weights": batch.weights} if self.config.replay.prioritized else {})
         )
         columns[Columns.ACTIONS] = columns[Columns.ACTIONS].long()
         return columns

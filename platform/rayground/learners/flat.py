@@ -37,12 +37,20 @@ class FlatParameters:
         self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
         for parameter, view in zip(self.parameters, self.views(self.vector), strict=True):
             parameter.data = view
+        self._gradient = torch.zeros_like(self.vector)
+        self._gradient_views = list(zip(self.parameters, self.views(self._gradient), strict=True))
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Cuts a vector ``[P]`` into views of the parameters' shapes."""
         return [part.view(shape) for part, shape in zip(vector.split(self._sizes), self._shapes, strict=True)]
 
     def gradient(self, loss: Tensor) -> Tensor:
-        """The gradient ``[P]`` of a scalar; zero for parameters that it does not depend on."""
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
-        return torch.cat([gradient.reshape(-1) for gradient in gradients])
+        """The gradient ``[P]`` of a scalar; zero for parameters that it does not depend on.
+
+        The next call overwrites it. Each parameter's ``grad`` is a view of it.
+        """
+        self._gradient.zero_()
+        for parameter, view in self._gradient_views:
+            parameter.grad = view
+        torch.autograd.backward(loss, inputs=self.parameters)
+        return self._gradient

@@ -16,7 +16,12 @@ LossKind = Literal["huber", "mse"]
 
 
 def q_learning_target(
-    reward_B: Tensor, discount_B: Tensor, target_q_t_BA: Tensor, online_q_t_BA: Tensor | None = None
+    reward_B: Tensor,
+    discount_B: Tensor,
+    target_q_t_BA: Tensor,
+    online_q_t_BA: Tensor | None = None,
+    *,
+    masked: bool = False,
 ) -> Tensor:
     """The n-step target ``r + discount * Q_target(s_t, argmax_a Q(s_t, a))``.
 
@@ -28,20 +33,23 @@ def q_learning_target(
         discount_B: ``[B]`` gamma**n, 0 where the episode terminated within the n steps.
         target_q_t_BA: ``[B, A]`` target network's values; -inf where an action is masked.
         online_q_t_BA: ``[B, A]`` online network's values, or None.
+        masked: Whether all actions of a state may be masked: it has no value then.
 
     Returns:
         ``[B]`` targets, without gradient.
     """
     with torch.no_grad():
-        chooser_BA = target_q_t_BA if online_q_t_BA is None else online_q_t_BA
-        action_B1 = chooser_BA.argmax(dim=1, keepdim=True)
-        value_B = target_q_t_BA.gather(1, action_B1).squeeze(1)
-        # A state in which every action is masked has no value; 0 * -inf would make it NaN.
-        return reward_B + discount_B * torch.nan_to_num(value_B, nan=torch.nan, neginf=0.0)
+        if online_q_t_BA is None:
+            value_B = target_q_t_BA.amax(dim=1)
+        else:
+            value_B = target_q_t_BA.gather(1, online_q_t_BA.argmax(dim=1, keepdim=True)).squeeze(1)
+        if masked:  # 0 * -inf would be NaN
+            value_B = torch.nan_to_num(value_B, nan=torch.nan, neginf=0.0)
+        return reward_B + discount_B * value_B
 
 
 def td_loss(
-    q_tm1_BA: Tensor, action_B: Tensor, target_B: Tensor, weight_B: Tensor, kind: LossKind = "huber"
+    q_tm1_BA: Tensor, action_B: Tensor, target_B: Tensor, weight_B: Tensor | None = None, kind: LossKind = "huber"
 ) -> tuple[Tensor, Tensor]:
     """Weighted mean of the Huber (delta 1) or squared TD error of the actions taken.
 
@@ -49,7 +57,7 @@ def td_loss(
         q_tm1_BA: ``[B, A]`` online network's values.
         action_B: ``[B]`` int64 actions taken.
         target_B: ``[B]`` targets.
-        weight_B: ``[B]`` importance weights of prioritized replay (ones when uniform).
+        weight_B: ``[B]`` importance weights of prioritized replay; None for uniform replay.
         kind: ``"huber"`` or ``"mse"``.
 
     Returns:
@@ -57,8 +65,11 @@ def td_loss(
     """
     q_tm1_B = q_tm1_BA.gather(1, action_B.unsqueeze(1)).squeeze(1)
     loss_fn = F.huber_loss if kind == "huber" else F.mse_loss
-    loss = (weight_B * loss_fn(q_tm1_B, target_B, reduction="none")).mean()
-    return loss, (q_tm1_B - target_B).detach()
+    if weight_B is None:
+        loss = loss_fn(q_tm1_B, target_B)
+    else:
+        loss = (weight_B * loss_fn(q_tm1_B, target_B, reduction="none")).mean()
+    return loss, q_tm1_B.detach() - target_B
 
 
 def clipped_surrogate(
