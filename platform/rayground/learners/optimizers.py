@@ -221,13 +221,13 @@ def clipped(gradient_P: Tensor, norm: Tensor, limit: float | Tensor | None, by: 
         flat: What it is the gradient of.
     """
     if limit is not None and by == "global_norm":
-        scaled = gradient_P * (limit / (norm + 1e-6)).clamp(max=1.0)
         # A norm of inf gives inf * 0 and 0 * 0, one of NaN gives NaN everywhere: in both nothing remains.
-        return torch.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0)
+        scaled = gradient_P.mul_((limit / norm).clamp(max=1.0))
+        return torch.nan_to_num_(scaled, nan=0.0, posinf=0.0, neginf=0.0)
     if limit is not None and by == "value":
         gradient_P = gradient_P.clamp(-limit, limit)  # type: ignore[arg-type]  # both of one kind
     elif limit is not None:
         norms = [limit / (view.norm() + 1e-6) for view in flat.views(gradient_P)]
         parts = zip(flat.views(gradient_P), norms, strict=True)
         gradient_P = torch.cat([(view * factor.clamp(max=1.0)).reshape(-1) for view, factor in parts])
-    return torch.nan_to_num(gradient_P * (norm * 0 + 1), nan=0.0, posinf=0.0, neginf=0.0)
+    return torch.nan_to_num_(gradient_P.mul_(norm * 0 + 1), nan=0.0, posinf=0.0, neginf=0.0)
