@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayground.algorithms.moments import Moments
+from rayground.rollouts.moments import Moments
 
 
 @given(

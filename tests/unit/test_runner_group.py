@@ -57,6 +57,11 @@ def runners(monkeypatch: pytest.MonkeyPatch, actors: dict[int, Actor]) -> Runner
     return RunnerGroup(SimpleNamespace(_worker_manager=SimpleNamespace(actors=lambda: actors)), config)
 
 
+def sample(runners: RunnerGroup, num_steps: int, env_steps: int) -> list[Rollout]:
+    runners.request(num_steps, env_steps)
+    return runners.collect()
+
+
 def weights_of(actor: Actor) -> list[Any]:
     return [call["weights"] for call in actor.calls]
 
@@ -70,13 +75,13 @@ def test_rollouts_come_in_the_order_of_the_runners(runners: RunnerGroup, actors:
 
 def test_weights_travel_with_the_next_request_and_once(runners: RunnerGroup, actors: dict[int, Actor]) -> None:
     runners.set_weights("first")
-    runners.sample(1, 0)
+    sample(runners, 1, 0)
     runners.request(1, 2)
     runners.set_weights("second")  # while the runners are at work
     runners.set_weights("third")
     runners.collect()
-    runners.sample(1, 4)
-    runners.sample(1, 6)
+    sample(runners, 1, 4)
+    sample(runners, 1, 6)
     assert [weights_of(actor) for actor in actors.values()] == [["first", None, "third", None]] * 2
 
 
@@ -85,7 +90,7 @@ def test_a_runner_that_died_gets_the_weights_again_and_the_other_goes_on(
 ) -> None:
     runners.set_weights("first")
     actors[1].answers = [fragment(1), ActorDiedError(), ActorUnavailableError("being made", None)]
-    came = [[rollout.runner for rollout in runners.sample(1, step)] for step in range(4)]
+    came = [[rollout.runner for rollout in sample(runners, 1, step)] for step in range(4)]
     assert came == [[1, 2], [2], [2], [1, 2]]
     assert weights_of(actors[1]) == ["first", None, "first", "first"]
     assert [call["reset"] for call in actors[1].calls] == [False, False, True, True]
@@ -93,21 +98,21 @@ def test_a_runner_that_died_gets_the_weights_again_and_the_other_goes_on(
     assert not any(call["reset"] for call in actors[2].calls)
     actors[1].answers = [ActorDiedError()]
     with pytest.raises(RunError, match=r"runner 1 died.*all 1 restarts are used up"):
-        runners.sample(1, 4)
+        sample(runners, 1, 4)
 
 
 @pytest.mark.parametrize("how", ["never collected", "lost with another's failure"])
 def test_after_a_fragment_that_nobody_saw_environments_start_anew(
     runners: RunnerGroup, actors: dict[int, Actor], how: str
 ) -> None:
-    runners.sample(1, 0)
+    sample(runners, 1, 0)
     if how == "never collected":
         runners.request(1, 2)
     else:
         actors[1].answers = [RunnerFailure(1, "raised", "")]
         with pytest.raises(EnvironmentCrash):
-            runners.sample(1, 2)
-    runners.sample(1, 2)
-    runners.sample(1, 4)
+            sample(runners, 1, 2)
+    sample(runners, 1, 2)
+    sample(runners, 1, 4)
     for actor in actors.values():
         assert [call["reset"] for call in actor.calls] == [False, False, True, False]

@@ -28,15 +28,15 @@ from rayground import checks, quiet
 from rayground.algorithms import evaluation, state
 from rayground.algorithms.config import ArrayConfig
 from rayground.algorithms.headline import EpisodeWindow
-from rayground.algorithms.moments import Moments
 from rayground.algorithms.timing import RunnerTimes, WallClock
 from rayground.errors import InputError, closest
 from rayground.learners.group import make_learner, why_learners_fail
 from rayground.policies import TrainedPolicy
 from rayground.preflight import check_hardware
+from rayground.rollouts.callbacks import RUNNER_HOOKS, overrides
 from rayground.rollouts.environments import env_name, make_single_env
-from rayground.rollouts.episodes import RUNNER_HOOKS, overrides
 from rayground.rollouts.group import RunnerGroup, why_runners_fail
+from rayground.rollouts.moments import Moments
 from rayground.rollouts.rollout import Rollout
 from rayground.rollouts.runner import ArrayEnvRunner
 from rayground.seeding import seed_everything, seed_for

@@ -21,7 +21,7 @@ from rayground.algorithms.supported import EVALUATION, FIRED, HINTS, NUMBERS, RL
 from rayground.errors import InputError, closest
 from rayground.learners.group import Group
 from rayground.learners.optimizers import parse_optimizer
-from rayground.rollouts.episodes import overrides
+from rayground.rollouts.callbacks import overrides
 from rayground.rollouts.runner import ArrayEnvRunner
 from rayground.schedules import as_schedule
 from rayground.space_checks import ACTIONS

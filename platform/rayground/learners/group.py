@@ -33,9 +33,9 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.rl_module.apis import TargetNetworkAPI
 from ray.rllib.core.rl_module.rl_module import RLModule
 
-from rayground.algorithms.moments import Moments
 from rayground.errors import InputError, RunError, one_line
 from rayground.learners.lean import Arrays, LeanTorchLearner
+from rayground.rollouts.moments import Moments
 from rayground.schedules import as_schedule
 
 logger = logging.getLogger("rayground")

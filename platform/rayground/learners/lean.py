@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from custom_models.nets.normalizer import running_norms
 from rayground import quiet
-from rayground.algorithms.moments import Moments
 from rayground.errors import CheckpointError, InputError, RunError
 from rayground.learners.flat import FlatParameters
 from rayground.learners.optimizers import (
@@ -32,6 +31,7 @@ from rayground.learners.optimizers import (
     stepper,
 )
 from rayground.learners.sharding import alone, average_over_learners
+from rayground.rollouts.moments import Moments
 from rayground.schedules import Schedule, as_schedule
 from rayground.startup import without_compiler
 

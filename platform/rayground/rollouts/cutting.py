@@ -13,12 +13,12 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rayground.rollouts.rollout import Rollout
 
-Columns = dict[str, np.ndarray]
+LaneColumns = dict[str, np.ndarray]
 """The rows of one sub-environment: actions, rewards and extras, each ``[steps, ...]``."""
 
 
 @dataclass(slots=True)
-class Open:
+class OpenEpisode:
     """An episode that goes on.
 
     Attributes:
@@ -33,7 +33,7 @@ class Open:
     length: int
     obs: np.ndarray
     infos: list[dict[str, Any]]
-    columns: Columns
+    columns: LaneColumns
 
 
 class EpisodeCutter:
@@ -51,7 +51,7 @@ class EpisodeCutter:
         """``lookback``: steps of an earlier chunk that the next one repeats; ``to_numpy``: arrays instead of lists."""
         self._spaces = {"observation_space": observation_space, "action_space": action_space}
         self._lookback, self._to_numpy = lookback, to_numpy
-        self.open: dict[int, Open] = {}
+        self.open: dict[int, OpenEpisode] = {}
 
     def cut(self, rollout: Rollout, infos: Sequence[Sequence[dict[str, Any]]]) -> list[SingleAgentEpisode]:
         """Cuts one rollout, which continues the one before unless it is fresh.
@@ -68,7 +68,7 @@ class EpisodeCutter:
             self.open.clear()
         ended, ongoing = [], []
         for lane in range(rollout.valid.shape[1]):
-            for start, stop in _runs(rollout.valid[:, lane]):
+            for start, stop in _stretches(rollout.valid[:, lane]):
                 chunk = self._chunk(rollout, infos, lane, start, stop)
                 if chunk.is_done:
                     ended.append((stop, chunk))
@@ -98,7 +98,7 @@ class EpisodeCutter:
             kept = min(self._lookback, len(columns["rewards"]))
             since = len(columns["rewards"]) - kept
             tail = {name: values[since:] for name, values in columns.items()}
-            self.open[lane] = Open(episode_id, length + stop - start, obs[since:-1], told[since:-1], tail)
+            self.open[lane] = OpenEpisode(episode_id, length + stop - start, obs[since:-1], told[since:-1], tail)
         return self._episode(episode_id, length, obs, told, columns, looked_back, terminated, truncated)
 
     def _episode(
@@ -107,7 +107,7 @@ class EpisodeCutter:
         t_started: int,
         obs: np.ndarray,
         infos: list[dict[str, Any]],
-        columns: Columns,
+        columns: LaneColumns,
         lookback: int,
         terminated: bool,
         truncated: bool,
@@ -130,7 +130,7 @@ class EpisodeCutter:
         )
 
 
-def _runs(valid_T: np.ndarray) -> Iterator[tuple[int, int]]:
+def _stretches(valid_T: np.ndarray) -> Iterator[tuple[int, int]]:
     """The stretches of valid rows, as (start, stop): what lies between two rows in which an episode was reset."""
     edges = np.flatnonzero(np.diff(valid_T.astype(np.int8), prepend=0, append=0))
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

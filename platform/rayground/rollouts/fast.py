@@ -15,7 +15,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.core.rl_module.torch import TorchRLModule
 
 from rayground.rollouts.actions import FragmentActions, Output, action_dtype
-from rayground.rollouts.episodes import EpisodeCallbacks
+from rayground.rollouts.callbacks import EpisodeCallbacks
 from rayground.rollouts.failures import EnvironmentFailed
 from rayground.rollouts.rollout import EpisodeRecord, Rollout
 from rayground.spaces import actions_for_env

@@ -116,11 +116,6 @@ class RunnerGroup:
         self._not_handed_out -= {rollout.runner for rollout in rollouts}
         return rollouts
 
-    def sample(self, num_steps: int, env_steps: int, *, reset: bool = False) -> list[Rollout]:
-        """Takes ``num_steps`` vector steps with each runner: :meth:`request` and :meth:`collect` in one."""
-        self.request(num_steps, env_steps, reset=reset)
-        return self.collect()
-
     def get_episodes(self) -> list[bytes | None]:
         """Every runner's environments in the middle of their episodes; see :meth:`ArrayEnvRunner.get_episodes`."""
         if self.local is not None:

@@ -17,7 +17,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import ENV_RESET_TIMER, ENV_STEP_TIMER
 
 from rayground import quiet
-from rayground.rollouts.episodes import overrides
+from rayground.rollouts.callbacks import overrides
 from rayground.rollouts.failures import Deadline, EnvironmentFailed, RunnerFailure
 from rayground.rollouts.fast import FastSampling
 from rayground.rollouts.rollout import EpisodeRecord, Rollout
@@ -38,13 +38,17 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
     It is RLlib's single-agent runner (same environments, module, connectors, state) with another way to sample:
     no Python object per env step. Box, Discrete, MultiDiscrete and MultiBinary observations, Discrete, MultiDiscrete
     and Box actions, any Gymnasium vector environment with NEXT_STEP autoreset.
+
+    Attributes:
+        run_seed: What the seeds of its environments are made from: that of the config.
+        sampling: How it steps its environments: straight into arrays, or RLlib's slow way.
     """
 
     def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
         quiet.after_import()
         with without_compiler():
             super().__init__(config=config, **kwargs)
-        self._run_seed = secrets.randbits(31) if config.seed is None else config.seed
+        self.run_seed = secrets.randbits(31) if config.seed is None else config.seed
         self._failures_left = config.max_num_env_runner_restarts if config.restart_failed_sub_environments else 0
         self._parameters = dict(self.module.state_dict()) if self.module is not None else {}
         if self.env is not None:
@@ -77,8 +81,8 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             The arrays, or what went wrong.
         """
         started = perf_counter()
-        if weights is not None:  # read-only, as they come from Ray, which torch warns of
-            self.load_weights({name: weight.copy() for name, weight in weights.items()})
+        if weights is not None:
+            self.load_weights(weights)
         while True:
             try:
                 rollout = self._sample_arrays(num_steps, env_steps, reset)
@@ -173,6 +177,17 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         self.sampling.set_state(running)
         return True
 
+    def start_episodes(self, seed: int) -> None:
+        """Starts an episode in every sub-environment; a remote runner seeds torch's generator too.
+
+        Raises:
+            EnvironmentFailed: If an environment raised.
+        """
+        self.sampling.reset(self._env_seeds(seed))
+        if self.worker_index:
+            torch.manual_seed(seed_for(seed, "torch"))
+        self._needs_initial_reset = True  # RLlib's own _sample() must not go on from our environments' state
+
     def load_weights(self, weights: Weights) -> None:
         """Copies parameters by name into the module; names that an inference-only module lacks are left out."""
         for name, parameter in self._parameters.items():
@@ -196,7 +211,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
     def _sample_arrays(self, num_steps: int, env_steps: int, reset: bool) -> Rollout:
         fresh = reset or not self.sampling.is_running
         if fresh:
-            self._reset(seed_for(self._run_seed, "env", self.worker_index, env_steps))
+            self.start_episodes(seed_for(self.run_seed, "env", self.worker_index, env_steps))
         infos: list[Any] | None = [] if self._tells_samples else None
         rollout = self.sampling.fragment(num_steps, env_steps, infos=infos)
         rollout.fresh = fresh
@@ -207,7 +222,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
     def _evaluate(
         self, num_episodes: int, seed: int, timeout_s: float | None, interruption: Callable[[], bool]
     ) -> Iterator[EpisodeRecord]:
-        self._reset(seed)
+        self.start_episodes(seed)
         clock = Deadline(timeout_s, f"{num_episodes} evaluation episodes")
         left_N = np.full(self.num_envs, num_episodes // self.num_envs)
         left_N[: num_episodes % self.num_envs] += 1
@@ -216,12 +231,6 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             clock.check()
             yield from next(play)
         self.sampling.forget()
-
-    def _reset(self, seed: int) -> None:
-        self.sampling.reset(self._env_seeds(seed))
-        if self.worker_index:
-            torch.manual_seed(seed_for(seed, "torch"))
-        self._needs_initial_reset = True  # RLlib's own _sample() must not go on from our environments' state
 
     def _env_seeds(self, seed: int) -> int | list[int]:
         """Vector environments made of single ones take a seed each; others derive them from one."""

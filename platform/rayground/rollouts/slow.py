@@ -16,7 +16,7 @@ from ray.rllib.utils.spaces.space_utils import unbatch
 
 from rayground.errors import InputError
 from rayground.rollouts.actions import action_dtype
-from rayground.rollouts.episodes import EPISODE_HOOKS, STEP_HOOKS, numbers_of, overrides
+from rayground.rollouts.callbacks import EPISODE_HOOKS, STEP_HOOKS, numbers_of, overrides
 from rayground.rollouts.rollout import EpisodeRecord, Rollout
 from rayground.space_checks import kind
 

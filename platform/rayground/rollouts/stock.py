@@ -45,7 +45,7 @@ class EpisodeSampling:
         fresh = force_reset or num_episodes is not None or not sampling.is_running
         if fresh:
             with self._runner.metrics.log_time(ENV_RESET_TIMER):
-                self._runner._reset(self.next_seed())
+                self._runner.start_episodes(self.next_seed())
         infos: list[Any] = []
         if num_timesteps is not None:
             rollouts = list(self._steps(num_timesteps, explore, infos))
@@ -95,7 +95,7 @@ class EpisodeSampling:
         self._resets += 1
         runner = self._runner
         part = "evaluation" if runner.config.in_evaluation else "sample"
-        return seed_for(runner._run_seed, part, runner.worker_index, self._resets)
+        return seed_for(runner.run_seed, part, runner.worker_index, self._resets)
 
     def log_finished(self) -> None:
         """Logs the episodes that ended since the last call, as RLlib does."""

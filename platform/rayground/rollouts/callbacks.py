@@ -1,4 +1,4 @@
-"""Episodes cut from the arrays, for the callbacks that want them."""
+"""RLlib's callbacks on runners: which hooks are wanted, and the episodes that they are told of."""
 
 from __future__ import annotations
 
