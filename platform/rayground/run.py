@@ -146,6 +146,7 @@ def _loop(
     clock = Clock(algorithm)
     best = keeper.best_score
     while True:
+        before = algorithm.env_steps
         result = algorithm.train()
         if interruption():
             logger.info("interrupted: saving a last checkpoint")
@@ -153,15 +154,17 @@ def _loop(
         reason = "interrupted" if interruption() else _why_done(result) or experiment.stop.reason(row)
         if reason and SCORE not in row and not interruption():
             row |= _last_evaluation(algorithm)
-        log.log(row)
-        reporter.update(row)
+        if algorithm.env_steps > before:  # the interruption may have ended the environments before they took a step
+            log.log(row)
+            reporter.update(row)
         score = _score(row, bool(experiment.config.evaluation_interval))
         is_best = score is not None and experiment.checkpoints.keep_best > 0 and (best is None or score >= best)
         if reason or (is_best and SCORE in row) or is_due(experiment.checkpoints.every, algorithm.iteration):
             algorithm._time_total = clock.seconds
             path = keeper.path_for(algorithm.env_steps)
-            algorithm.save(path)
-            keeper.add(path, algorithm.env_steps, score)
+            if not path.exists():
+                algorithm.save(path)
+                keeper.add(path, algorithm.env_steps, score)
             best = score if is_best else best
         if reason:
             return reason
@@ -237,7 +240,8 @@ def make_row(result: dict[str, Any], clock: Clock) -> Row:
 
 def evaluation_row(results: dict[str, Any]) -> Row:
     """The evaluation's part of a row."""
-    return {f"evaluation/{key}": value for key, value in results[ENV_RUNNER_RESULTS].items()}
+    flat = flatten_dict(results[ENV_RUNNER_RESULTS], delimiter="/")
+    return {f"evaluation/{key}": value for key, value in flat.items()}
 
 
 def _why_done(result: dict[str, Any]) -> str | None:

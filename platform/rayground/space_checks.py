@@ -39,9 +39,17 @@ def check_spaces(observation_space: Any, action_space: Any, actions: tuple[type[
     """
     if not _is_observed(observation_space):
         kinds = "Box, Discrete, MultiDiscrete or MultiBinary"
-        fail("observation_space", f"a {kinds} space of gymnasium, or a Dict or Tuple of them", str(observation_space))
+        fail("observation_space", f"a {kinds} space of gymnasium, or a Dict or Tuple of them", _told(observation_space))
     if not (isinstance(action_space, actions) and _is_acted_in(action_space)):
-        fail("action_space", "a " + " or a ".join(_WANTED[kind] for kind in actions), str(action_space))
+        fail("action_space", "a " + " or a ".join(_WANTED[kind] for kind in actions), _told(action_space))
+    for key, space in (("observation_space", observation_space), ("action_space", action_space)):
+        if 0 in (space.shape or ()):
+            fail(key, "a space with numbers in it", _told(space))
+
+
+def _told(space: Any) -> str:
+    """A space in one line; that of arrays is told in many."""
+    return " ".join(str(space).split())
 
 
 def _is_observed(space: Any) -> bool:

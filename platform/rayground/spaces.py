@@ -100,8 +100,12 @@ def actions_for_env(space: gym.Space, *, normalize: bool, clip: bool) -> Callabl
     low, high = space.low, space.high
     if normalize and space.bounded_below.all() and space.bounded_above.all():
         span = high - low
-        # Twice as quick as np.clip on a few numbers.
-        return lambda actions_B: np.minimum(np.maximum(low + (actions_B.reshape(shape) + 1.0) * span / 2.0, low), high)
+        return lambda actions_B: _clipped(low + (actions_B.reshape(shape) + 1.0) * span / 2.0, low, high)
     if clip and not normalize:
-        return lambda actions_B: np.minimum(np.maximum(actions_B.reshape(shape).astype(dtype), low), high)
+        return lambda actions_B: _clipped(actions_B.reshape(shape), low, high)
     return lambda actions_B: actions_B.reshape(shape).astype(dtype)
+
+
+def _clipped(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Values in the bounds and their dtype: twice as quick as np.clip on a few numbers."""
+    return np.minimum(np.maximum(values, low), high).astype(low.dtype, copy=False)

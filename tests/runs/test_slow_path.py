@@ -8,12 +8,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import ray
+import tiny_ppo
 from conftest import Build
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from snapshots import untimed
 
-from rayground import DQNConfig
+from rayground import DQNConfig, Experiment, Stop
 
 
 @pytest.fixture
@@ -44,6 +45,11 @@ class Steps(RLlibCallback):
         episode.custom_data["steps"] = episode.custom_data.get("steps", 0) + 1
 
 
+class Logged(RLlibCallback):
+    def on_episode_end(self, *, episode: Any, metrics_logger: Any, **kwargs: Any) -> None:
+        metrics_logger.log_value(("seen", "steps"), len(episode), reduce="sum")
+
+
 class Same(ConnectorV2):
     def __call__(self, *, batch: Any, **kwargs: Any) -> Any:
         return batch
@@ -65,6 +71,16 @@ def test_dict_observations_and_a_callback_per_step(build: Build) -> None:
     assert rows[-1]["custom/steps"] == rows[-1]["episode_len_mean"] > 8
     evaluated = algorithm.evaluate()["env_runners"]
     assert evaluated["custom/steps"] == evaluated["episode_len_mean"]
+
+
+def test_a_run_that_is_evaluated_has_the_evaluations_metrics_and_no_others(tmp_path: Path) -> None:
+    config = tiny_ppo.config.copy(copy_frozen=False)
+    config.environment(Named).callbacks(Logged).evaluation(evaluation_interval=1)
+    frame = Experiment(name="slow", config=config, stop=Stop(env_steps=200)).train(seed=1, storage=tmp_path).frame
+    names = {name.removeprefix("evaluation/") for name in frame if name.startswith("evaluation/")}
+    headline = {"episode_return_mean", "episode_return_min", "episode_return_max", "episode_len_mean"}
+    assert names == {*headline, "num_episodes", "seen/steps"}
+    assert frame["evaluation/seen/steps"].tolist() == (2 * frame["evaluation/episode_len_mean"]).tolist()
 
 
 def through_a_connector(config: DQNConfig) -> None:

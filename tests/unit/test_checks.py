@@ -176,6 +176,14 @@ BAD = {
         lambda: with_spaces(action_space=gym.spaces.Box(-1.0, 1.0, (2, 2))),
         f"action_space: expected {ACTED}, got Box(-1.0, 1.0, (2, 2), float32)",
     ),
+    "rows of actions": (
+        lambda: with_spaces(action_space=gym.spaces.MultiDiscrete([[2, 2], [3, 3]])),
+        f"action_space: expected {ACTED}, got MultiDiscrete([[2 2] [3 3]])",
+    ),
+    "nothing to observe": (
+        lambda: with_spaces(observation_space=gym.spaces.Box(-1.0, 1.0, (0,))),
+        "observation_space: expected a space with numbers in it, got Box([], [], (0,), float32)",
+    ),
     "actions from 1": (
         lambda: with_spaces(action_space=gym.spaces.Discrete(2, start=1)),
         f"action_space: expected {ACTED}, got Discrete(2, start=1)",

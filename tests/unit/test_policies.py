@@ -124,6 +124,18 @@ def test_actions_for_env_is_rllibs(space, normalize, clip, seed):
     np.testing.assert_array_equal(policys, before)
 
 
+def test_actions_of_half_precision_are_stretched_and_clipped_too():
+    space = gym.spaces.Box(-2.0, 2.0, (2,), np.float16)
+    policys = np.array([[0.5, -3.0]], np.float32)
+    for how, expected in (
+        ({"normalize": True, "clip": False}, [1.0, -2.0]),
+        ({"normalize": False, "clip": True}, [0.5, -2.0]),
+    ):
+        actions = actions_for_env(space, **how)(policys)
+        assert actions.tolist() == [expected]
+        assert space.contains(actions[0])
+
+
 def test_samples_follow_the_distribution(tmp_path):
     policy = trained(PAIR)
     exported = policy_file.load(policy.export(tmp_path / "policy"))

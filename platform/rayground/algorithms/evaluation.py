@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ray.rllib.callbacks.utils import make_callback
-from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
+from ray.rllib.utils.metrics import (
+    ENV_RESET_TIMER,
+    ENV_RUNNER_RESULTS,
+    ENV_STEP_TIMER,
+    ENV_TO_MODULE_CONNECTOR,
+    ENV_TO_MODULE_SUM_EPISODES_LENGTH_IN,
+    ENV_TO_MODULE_SUM_EPISODES_LENGTH_OUT,
+    MODULE_TO_ENV_CONNECTOR,
+)
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rayground.algorithms.headline import EpisodeWindow
@@ -19,6 +27,16 @@ if TYPE_CHECKING:
 
 _HEADLINE = ("episode_return_", "episode_len_", "custom/")
 """The headline metrics that an evaluation has too."""
+
+_RLLIBS = {
+    ENV_RESET_TIMER,
+    ENV_STEP_TIMER,
+    ENV_TO_MODULE_CONNECTOR,
+    ENV_TO_MODULE_SUM_EPISODES_LENGTH_IN,
+    ENV_TO_MODULE_SUM_EPISODES_LENGTH_OUT,
+    MODULE_TO_ENV_CONNECTOR,
+}
+"""What RLlib's own runner logs on the slow path: times, which no evaluation is about."""
 
 
 def evaluate(algorithm: ArrayAlgorithm) -> dict[str, Any]:
@@ -42,7 +60,8 @@ def evaluate(algorithm: ArrayAlgorithm) -> dict[str, Any]:
     headline = {key: value for key, value in window.headline().items() if key.startswith(_HEADLINE)}
     logged = MetricsLogger(root=True)  # by callbacks, with RLlib's own logger
     logged.aggregate([algorithm.evaluation_runner.get_metrics()])
-    results = {ENV_RUNNER_RESULTS: logged.compile() | headline | {"num_episodes": len(records)}}
+    by_callbacks = {name: value for name, value in logged.compile().items() if name not in _RLLIBS}
+    results = {ENV_RUNNER_RESULTS: by_callbacks | headline | {"num_episodes": len(records)}}
     hooks |= {"evaluation_metrics": results}
     make_callback("on_evaluate_end", callbacks, config.callbacks_on_evaluate_end, kwargs=hooks)
     return results
