@@ -165,6 +165,8 @@ def _range(low: float, high: float) -> str:
 
 def _made(value: Any, name: str) -> Schedule:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise InputError(f"{name}: expected a finite number, got {value!r}")
         return Constant(float(value))
     if isinstance(value, Schedule) and not isinstance(value, type):
         return value
@@ -180,6 +182,8 @@ def _piecewise(value: Sequence[Any], name: str) -> Piecewise:
         points = tuple((int(step), float(y)) for step, y in value)
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name}: expected [[env_steps, value], ...], got {value!r}") from None
+    if not all(math.isfinite(y) for _, y in points):
+        raise InputError(f"{name}: expected finite values, got {value!r}")
     steps = [step for step, _ in points]
     if not points or steps[0] != 0 or any(a >= b for a, b in pairwise(steps)):
         raise InputError(f"{name}: expected points that start at env step 0 and ascend, got {value!r}")

@@ -37,7 +37,20 @@ def test_numbers_and_schedules_are_taken_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["0.1", True, [], [[5, 1.0]], [[0, 1.0], [0, 2.0]], [[0, 1.0], [10]], [0.1, 0.2], None]
+    "value",
+    [
+        "0.1",
+        True,
+        [],
+        [[5, 1.0]],
+        [[0, 1.0], [0, 2.0]],
+        [[0, 1.0], [10]],
+        [0.1, 0.2],
+        None,
+        float("nan"),
+        float("inf"),
+        [[0, 1.0], [10, float("nan")]],
+    ],
 )
 def test_anything_else_is_an_error_that_names_the_setting(value: object) -> None:
     with pytest.raises(InputError, match=r"^lr: expected"):
