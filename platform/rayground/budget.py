@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sysconfig
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,9 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
 _NO_LIMIT = 2**60
 """Control groups of version 1 write "no limit" as a number near 2**63."""
+
+COMPILE_CACHE = "~/.cache/rayground/torchinductor"
+"""Where compiled code is kept; torch's own default is a folder that a restart of the machine empties."""
 
 
 def check_memory(needed_bytes: int, what: str) -> None:
@@ -85,12 +89,36 @@ def check_gpus(wanted: Sequence[float], there: int, what: str) -> None:
         free[place] -= share
 
 
+def compile_cache() -> Path:
+    """Tells torch's compiler, before it is imported, where it keeps what it compiles; the folder is made.
+
+    Returns:
+        What the variable ``TORCHINDUCTOR_CACHE_DIR`` says, or a folder of ours that outlives a restart of the machine.
+
+    Raises:
+        InputError: If nothing can be written there.
+    """
+    folder = Path(os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(COMPILE_CACHE).expanduser()))).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"torch_compile_learner (--compile): cannot write to {folder}: {error.strerror}; "
+            "name another folder in the variable TORCHINDUCTOR_CACHE_DIR"
+        ) from error
+    return folder
+
+
 def check_compiler() -> None:
     """Refuses to compile without what torch needs for it on a CPU.
 
     Raises:
-        InputError: If there is no C++ compiler, or no header of Python; it says what to install.
+        InputError: If there is no C++ compiler, or no header of Python; it says what to install. Or if nothing can be
+            written to :func:`compile_cache`.
     """
+    compile_cache()
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -113,6 +114,23 @@ def test_shares_of_gpus_that_do_not_fit_are_refused(wanted, there, message):
     else:
         with pytest.raises(InputError, match=f"^num_gpus_per_learner=1: {message}: use fewer"):
             budget.check_gpus(wanted, there, "num_gpus_per_learner=1")
+
+
+def test_compiled_code_is_kept_where_the_user_says_or_in_the_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    ours = tmp_path / ".cache" / "rayground" / "torchinductor"
+    assert budget.compile_cache() == ours
+    assert ours.is_dir()
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(ours)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine"))
+    assert budget.compile_cache() == tmp_path / "mine"
+    assert list((tmp_path / "mine").iterdir()) == []
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"--compile\): cannot write to .*/file: .*TORCHINDUCTOR_CACHE_DIR$"):
+        budget.check_compiler()
 
 
 def test_compiling_needs_a_compiler_and_pythons_headers(tmp_path, monkeypatch):

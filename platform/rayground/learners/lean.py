@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 
 from custom_models.nets.normalizer import running_norms
 from rayground import quiet
+from rayground.budget import compile_cache
 from rayground.errors import CheckpointError, InputError, RunError
 from rayground.learners.flat import FlatParameters
 from rayground.learners.optimizers import (
@@ -42,8 +42,6 @@ Tensors = dict[str, Tensor]
 
 STATS = "stats"
 """What a loss puts into ``fwd_out``: a dict of detached tensors to hand out, the same ones for every minibatch."""
-
-COMPILE_CACHE = "~/.cache/rayground/torchinductor"
 
 
 class LeanTorchLearner(TorchLearner):
@@ -175,7 +173,7 @@ class LeanTorchLearner(TorchLearner):
 
     def _compile(self) -> None:
         """Compiles the update and tries it, so that what cannot be compiled is found before training."""
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(COMPILE_CACHE).expanduser()))
+        cache = compile_cache()
         started = time.perf_counter()
         moved = [self.flat.vector, *self.policy_module.buffers()]
         kept = [tensor.clone() for tensor in moved]
@@ -192,7 +190,7 @@ class LeanTorchLearner(TorchLearner):
                 tensor.copy_(value)
         self._stepper.load({})
         self._step, self.compile_s = step, time.perf_counter() - started
-        logger.info("compiled the update in %.1f s; %s keeps it for the next run", self.compile_s, COMPILE_CACHE)
+        logger.info("compiled the update in %.1f s; %s keeps it for the next run", self.compile_s, cache)
 
     def _compiled_step(self) -> Callable[[Tensors, float], Tensors]:
         rate = torch.zeros((), device=self.flat.vector.device)  # a number would be built into the graph
