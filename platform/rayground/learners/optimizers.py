@@ -148,24 +148,26 @@ def _listed(moments: Moments, name: str) -> list[Tensor]:
 
 
 def _adam(vector: Tensor, gradient: Tensor, moments: Moments, step: Tensor, rate: float | Tensor, group: Group) -> None:
-    compiling = torch.compiler.is_compiling()
-    adam(
-        [vector],
-        [gradient],
-        _listed(moments, "exp_avg"),
-        _listed(moments, "exp_avg_sq"),
-        _listed(moments, "max_exp_avg_sq"),
-        [step],
-        fused=not compiling,  # a graph fuses it with all the rest
-        foreach=False,
-        capturable=compiling,
-        amsgrad=group["amsgrad"],
-        beta1=group["betas"][0],
-        beta2=group["betas"][1],
-        lr=rate,
-        decoupled_weight_decay=group["decoupled_weight_decay"],
-        **_same(group, "weight_decay", "eps", "maximize"),
+    lists: Any = [_listed(moments, name) for name in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")]
+    beta1, beta2 = group["betas"]
+    settings: dict[str, Any] = {"lr": rate, "beta1": beta1, "beta2": beta2} | _same(
+        group, "weight_decay", "eps", "maximize", "amsgrad"
     )
+    decoupled = group["decoupled_weight_decay"]
+    if torch.compiler.is_compiling():  # a graph fuses it with all the rest
+        adam(
+            [vector],
+            [gradient],
+            *lists,
+            [step],
+            foreach=False,
+            capturable=True,
+            decoupled_weight_decay=decoupled,
+            **settings,
+        )
+    else:  # the kernel of torch's fused Adam, without what torch does around it, which takes longer
+        step += 1
+        (torch._fused_adamw_ if decoupled else torch._fused_adam_)([vector], [gradient], *lists, [step], **settings)
 
 
 def _rmsprop(
