@@ -19,7 +19,8 @@ from conftest import Command, Done, RunHere
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from snapshots import only_run
 
-from rayground import DQNConfig, Experiment, Stop
+from rayground import DQNConfig, Experiment, PPOConfig, Stop
+from rayground.algorithms.config import ArrayConfig
 from rayground.results.runs import RunFiles
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -29,7 +30,7 @@ NOTHING_SAVED = "interrupted: nothing was saved since the last checkpoint"
 class Signalled(gym.Env[np.ndarray, int]):
     """Episodes of 10 steps. Sends this process signals, one after another, at one step of its life.
 
-    The first few steps are those of the checks before training.
+    The first few steps are those of the checks before training. If it ``ends`` with them, it answers no more.
     """
 
     observation_space = gym.spaces.Box(0.0, 1.0, (1,), np.float32)
@@ -37,16 +38,18 @@ class Signalled(gym.Env[np.ndarray, int]):
 
     def __init__(self, config: Any) -> None:
         self._at, self._signals = config.get("at"), config.get("signals", ())
-        self._taken = 0
+        self._taken, self._ends = 0, config.get("ends", False)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
+        assert not (self._ends and self._taken == self._at)
         return np.zeros(1, np.float32), {}
 
     def step(self, action: int) -> Any:
         self._taken += 1
         if self._taken == self._at:
             send(self._signals)
+            assert not self._ends
         return np.zeros(1, np.float32), 1.0, self._taken % 10 == 0, False, {}
 
 
@@ -70,13 +73,20 @@ def send(signals: list[int]) -> None:
         os.kill(os.getpid(), number)
 
 
-def signalled(at: int | str, *signals: int) -> Experiment:
+def dqn() -> ArrayConfig:
+    return DQNConfig().training(train_batch_size_per_learner=8, num_steps_sampled_before_learning_starts=10)
+
+
+def ppo() -> ArrayConfig:
+    return PPOConfig().training(train_batch_size_per_learner=20, minibatch_size=10, num_epochs=1)
+
+
+def signalled(at: int | str, *signals: int, ends: bool = False, make: Callable[[], ArrayConfig] = dqn) -> Experiment:
     """An experiment that gets signals at a step, or in a hook."""
     config = (
-        DQNConfig()
-        .environment(Signalled, env_config={"at": at, "signals": signals})
+        make()
+        .environment(Signalled, env_config={"at": at, "signals": signals, "ends": ends})
         .rl_module(model_config={"fcnet_hiddens": [8]})
-        .training(train_batch_size_per_learner=8, num_steps_sampled_before_learning_starts=10)
         .callbacks(Hooks)
         .evaluation(evaluation_interval=2, evaluation_duration=3)
         .reporting(min_sample_timesteps_per_iteration=20, metrics_num_episodes_for_smoothing=2)
@@ -109,6 +119,18 @@ def test_a_run_saves_and_can_go_on(run_here: RunHere, tmp_path: Path, at: int | 
     done = run_here("--resume", run, "--set", "env_config.at=null", experiment=signalled(0))
     assert done.code == 0, done.stderr
     assert assert_saved(run) == 100
+
+
+@pytest.mark.parametrize(("make", "steps"), [(dqn, 40), (ppo, 37)])
+@pytest.mark.parametrize("words", [(), ("--checkpoint-freq", 1)], ids=["no checkpoint", "a checkpoint"])
+def test_environments_may_end_with_the_signal(
+    run_here: RunHere, tmp_path: Path, words: tuple[Any, ...], make: Callable[[], ArrayConfig], steps: int
+) -> None:
+    """At an iteration's first step, so that nothing has come since the last result."""
+    experiment = signalled(steps + 1, signal.SIGTERM, ends=True, make=make)
+    done = run_here("--storage-path", tmp_path, *words, experiment=experiment)
+    assert (done.code, done.stderr) == (128 + signal.SIGTERM, "")
+    assert assert_saved(only_run(tmp_path)) == steps
 
 
 @pytest.mark.parametrize("number", SIGNALS)

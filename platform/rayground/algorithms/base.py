@@ -110,6 +110,18 @@ class ArrayAlgorithm(Algorithm):
         mesh = max(1, self.config.min_sample_timesteps_per_iteration or 0)
         return (self.env_steps // mesh + 1) * mesh
 
+    def ends_early(self, start: int, rollouts: list[Rollout]) -> bool:
+        """Says whether an iteration ends here because of an interruption.
+
+        It takes a step first, so that results and checkpoints are told apart by their env steps; but the signal may
+        have ended the environments too.
+
+        Args:
+            start: Env steps at its beginning.
+            rollouts: What the last request gave.
+        """
+        return self.interruption() and (self.env_steps > start or not rollouts)
+
     def _create_local_replay_buffer_if_necessary(self, config: ArrayConfig) -> None:
         """RLlib would build a buffer of its own; those of our algorithms come from their ``replay`` setting."""
 

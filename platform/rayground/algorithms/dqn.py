@@ -174,8 +174,7 @@ class DQN(ArrayAlgorithm):
         self.request(num_steps)
         while goes_on:
             rollouts = self.collect()
-            # Even an interrupted iteration takes a step: no two results, and no two checkpoints, are of the same one.
-            goes_on = self.env_steps < goal and not (self.env_steps > start and self.interruption())
+            goes_on = self.env_steps < goal and not self.ends_early(start, rollouts)
             if goes_on:
                 self.request(num_steps)
             with self.clock("replay"):

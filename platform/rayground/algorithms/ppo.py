@@ -151,20 +151,24 @@ class PPO(ArrayAlgorithm):
 
     def training_step(self) -> None:
         """One iteration: batches until ``min_sample_timesteps_per_iteration`` env steps, one at least."""
-        start, goal = self.env_steps, self.env_steps_goal()
-        while self.env_steps < goal and not (self.env_steps > start and self.interruption()):
+        start, goal, goes_on = self.env_steps, self.env_steps_goal(), True
+        while goes_on:
             rollouts = self.sample_batch()
-            with self.learning():
-                self.learn(_joined([self.judge(rollout) for rollout in rollouts]))
-            self.sync_weights()
+            if rollouts:
+                with self.learning():
+                    self.learn(_joined([self.judge(rollout) for rollout in rollouts]))
+                self.sync_weights()
+            goes_on = self.env_steps < goal and not self.ends_early(start, rollouts)
         self.log_iteration()
 
     def sample_batch(self) -> list[Rollout]:
-        """Takes the steps of a batch with the policy as it is."""
-        length = self.config.get_rollout_fragment_length()
+        """Takes the steps of a batch with the policy as it is; fewer where an interruption has ended environments."""
+        length, start = self.config.get_rollout_fragment_length(), self.env_steps
         rollouts: list[Rollout] = []
         while sum(rollout.valid.size for rollout in rollouts) < self.config.total_train_batch_size:
-            rollouts += self.sample(length)
+            rollouts += (found := self.sample(length))
+            if not found and self.ends_early(start, found):
+                break
         return rollouts
 
     def judge(self, rollout: Rollout) -> Arrays:
