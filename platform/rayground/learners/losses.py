@@ -63,13 +63,13 @@ def td_loss(
     Returns:
         The loss (scalar) and the TD errors ``Q - target`` (``[B]``, without gradient).
     """
-    q_tm1_B = q_tm1_BA.gather(1, action_B.unsqueeze(1)).squeeze(1)
+    q_tm1_B1, target_B1 = q_tm1_BA.gather(1, action_B.unsqueeze(1)), target_B.unsqueeze(1)
     loss_fn = F.huber_loss if kind == "huber" else F.mse_loss
     if weight_B is None:
-        loss = loss_fn(q_tm1_B, target_B)
+        loss = loss_fn(q_tm1_B1, target_B1)
     else:
-        loss = (weight_B * loss_fn(q_tm1_B, target_B, reduction="none")).mean()
-    return loss, q_tm1_B.detach() - target_B
+        loss = (weight_B.unsqueeze(1) * loss_fn(q_tm1_B1, target_B1, reduction="none")).mean()
+    return loss, (q_tm1_B1.detach() - target_B1).squeeze(1)
 
 
 def clipped_surrogate(

@@ -166,8 +166,9 @@ def _adam(vector: Tensor, gradient: Tensor, moments: Moments, step: Tensor, rate
             **settings,
         )
     else:  # the kernel of torch's fused Adam, without what torch does around it, which takes longer
+        kernel: Any = torch._fused_adamw_ if decoupled else torch._fused_adam_
         step += 1
-        (torch._fused_adamw_ if decoupled else torch._fused_adam_)([vector], [gradient], *lists, [step], **settings)
+        kernel([vector], [gradient], *lists, [step], **settings)
 
 
 def _rmsprop(
