@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
-from ray.rllib.core.distribution.torch.torch_distribution import (
-    TorchCategorical,
-    TorchDiagGaussian,
-    TorchMultiCategorical,
-)
+from ray.rllib.core.distribution.torch.torch_distribution import TorchCategorical, TorchDiagGaussian
 from torch import Tensor
+
+from rayground.rollouts.actions import multi_categorical_sizes
 
 _LOG_2PI = math.log(2.0 * math.pi)
 
@@ -41,15 +39,6 @@ def terms_of(distribution_class: Any) -> Terms:
         return DiagonalGaussian()
     sizes = multi_categorical_sizes(distribution_class)
     return MultiCategorical(sizes) if sizes else AsRLlibComputes(distribution_class)
-
-
-def multi_categorical_sizes(distribution_class: Any) -> list[int]:
-    """The categories of each component of what ``TorchMultiCategorical.get_partial_dist_cls()`` made, else none."""
-    # A class that a user derived has another name, or other bases.
-    is_partial = distribution_class.__name__ == f"{TorchMultiCategorical}Partial"
-    if not (is_partial and distribution_class.__bases__ == (TorchMultiCategorical,)):
-        return []
-    return [int(size) for size in distribution_class._merge_kwargs()["input_lens"]]
 
 
 class Categorical:

@@ -148,7 +148,7 @@ def _listed(moments: Moments, name: str) -> list[Tensor]:
 
 
 def _adam(vector: Tensor, gradient: Tensor, moments: Moments, step: Tensor, rate: float | Tensor, group: Group) -> None:
-    lists: Any = [_listed(moments, name) for name in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")]
+    average, square, largest = (_listed(moments, name) for name in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"))
     beta1, beta2 = group["betas"]
     settings: dict[str, Any] = {"lr": rate, "beta1": beta1, "beta2": beta2} | _same(
         group, "weight_decay", "eps", "maximize", "amsgrad"
@@ -158,7 +158,9 @@ def _adam(vector: Tensor, gradient: Tensor, moments: Moments, step: Tensor, rate
         adam(
             [vector],
             [gradient],
-            *lists,
+            average,
+            square,
+            largest,
             [step],
             foreach=False,
             capturable=True,
@@ -168,7 +170,7 @@ def _adam(vector: Tensor, gradient: Tensor, moments: Moments, step: Tensor, rate
     else:  # the kernel of torch's fused Adam, without what torch does around it, which takes longer
         kernel: Any = torch._fused_adamw_ if decoupled else torch._fused_adam_
         step += 1
-        kernel([vector], [gradient], *lists, [step], **settings)
+        kernel([vector], [gradient], average, square, largest, [step], **settings)
 
 
 def _rmsprop(
