@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from custom_models.nets import NETS, drop_value
 from rayground import spaces
-from rayground.distributions import greedy_actions, sampled_actions
+from rayground.distributions import sampler_over
 from rayground.errors import InputError, closest
 
 FORMAT = 2
@@ -70,6 +70,7 @@ class Policy:
         self.observation_space = observation_space
         self.action_space = action_space
         self.info = info or {}
+        self._sampler = sampler_over(action_space)
         self._for_env = spaces.actions_for_env(action_space, normalize=normalize_actions, clip=clip_actions)
 
     def compute_actions(self, obs: Any, explore: bool = False) -> np.ndarray:
@@ -90,9 +91,9 @@ class Policy:
             raise InputError("explore=True: an exported Q-network acts greedily, exploration stays with training")
         array = spaces.as_batch(obs, self.observation_space)
         with torch.inference_mode():
-            outputs = policy_outputs(self.model)(torch.tensor(array))
-            actions = (sampled_actions if explore else greedy_actions)(outputs, self.action_space)
-        return self._for_env(actions.cpu().numpy())
+            outputs = policy_outputs(self.model)(torch.tensor(array)).cpu().numpy()
+        noise = self._sampler.noise(1, *outputs.shape)[0] if explore else None
+        return self._for_env(self._sampler.act(outputs, noise))
 
     def compute_single_action(self, obs: Any, explore: bool = False) -> int | np.ndarray:
         """Returns the action for one observation ``[*observation_space.shape]``, the best one or a sample.

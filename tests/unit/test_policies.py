@@ -18,7 +18,7 @@ from torch import nn
 from custom_models.actor_critic_module import actor_critic_mlp
 from custom_models.nets import PlainMLP, running_norms
 from rayground import policy_file
-from rayground.distributions import sampled_actions
+from rayground.distributions import sampler_over
 from rayground.errors import InputError
 from rayground.policies import TrainedPolicy
 from rayground.rollouts.runner import ArrayEnvRunner
@@ -151,7 +151,8 @@ def test_samples_follow_the_distribution(tmp_path):
 
 def test_gaussian_samples_have_mean_and_spread():
     torch.manual_seed(0)
-    samples = sampled_actions(torch.tensor([[1.0, -2.0, 0.0, -1.0]]).expand(20_000, 4), SKEWED)
+    sampler, inputs = sampler_over(SKEWED), np.float32([[1.0, -2.0, 0.0, -1.0]]).repeat(20_000, axis=0)
+    samples = torch.from_numpy(sampler.act(inputs, sampler.noise(1, *inputs.shape)[0]))
     torch.testing.assert_close(samples.mean(dim=0), torch.tensor([1.0, -2.0]), atol=0.04, rtol=0)
     torch.testing.assert_close(
         samples.std(dim=0), torch.tensor([1.0, np.exp(-1.0)], dtype=torch.float32), atol=0.03, rtol=0

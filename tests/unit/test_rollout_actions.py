@@ -14,7 +14,7 @@ from ray.rllib.core.distribution.torch.torch_distribution import (
     TorchSquashedGaussian,
 )
 
-from rayground.rollouts.actions import FragmentActions, noisy
+from rayground.rollouts.actions import FragmentActions, sampler_of
 
 STEPS, ENVS = 2_000, 4
 SIZES = [2, 3]
@@ -93,8 +93,8 @@ def test_any_other_distribution_is_sampled_by_its_own_methods() -> None:
     made = sampled(TorchSquashedGaussian, GAUSSIAN, (2,), np.float32)
     assert np.abs(made.actions).max() <= 1.0
     assert_logp_is_rllibs(made, TorchSquashedGaussian)
-    assert noisy(TorchSquashedGaussian) is None
-    assert noisy(Own) is None
+    assert sampler_of(TorchSquashedGaussian) is None
+    assert sampler_of(Own) is None
 
 
 @pytest.mark.parametrize(

@@ -163,11 +163,11 @@ class PPO(ArrayAlgorithm):
 
     def sample_batch(self) -> list[Rollout]:
         """Takes the steps of a batch with the policy as it is; fewer where an interruption has ended environments."""
-        length, start = self.config.get_rollout_fragment_length(), self.env_steps
+        length = self.config.get_rollout_fragment_length()
         rollouts: list[Rollout] = []
         while sum(rollout.valid.size for rollout in rollouts) < self.config.total_train_batch_size:
             rollouts += (found := self.sample(length))
-            if not found and self.ends_early(start, found):
+            if not found and self.interruption():
                 break
         return rollouts
 

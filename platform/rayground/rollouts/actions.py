@@ -1,4 +1,4 @@
-"""From what a module answers to the actions of a fragment, and on to the environment.
+"""From what a module answers to the actions of a fragment.
 
 A module answers with ``actions``, or with the inputs of a distribution. For RLlib's three plain distributions the noise
 of a whole fragment is drawn at once, from torch's generator, and the log-probabilities are computed at once in the end:
@@ -7,7 +7,7 @@ between two steps of the environment there is an addition and an argmax.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -21,68 +21,28 @@ from ray.rllib.core.distribution.torch.torch_distribution import (
 from ray.rllib.core.rl_module.rl_module import RLModule
 from torch import Tensor
 
+from rayground.distributions import CategoricalSampler, GaussianSampler, Sampler
+
 Output = dict[str, Tensor]
 
 
-class Noisy(Protocol):
-    """A distribution whose samples are a function of its inputs and of noise that does not depend on them."""
-
-    def noise(self, num_steps: int, num_envs: int, num_inputs: int) -> np.ndarray:
-        """Draws the noise of a fragment from torch's generator: ``[T, N, ...]`` float32."""
-
-    def act(self, inputs_N: np.ndarray, noise_N: np.ndarray | None) -> np.ndarray:
-        """The actions for inputs ``[N, D]``: a sample, or without noise the mode."""
-
-
-class Categoricals:
-    """One categorical distribution, or several side by side, by the Gumbel-max trick (Maddison et al. 2014).
-
-    The largest of logit + Gumbel noise is a sample: https://arxiv.org/abs/1411.0030
-    """
-
-    def __init__(self, sizes: tuple[int, ...] | None) -> None:
-        """``sizes``: categories of each component, for actions ``[N, K]``; None for the one of actions ``[N]``."""
-        ends = np.cumsum(sizes or ()).tolist()
-        self._parts = [slice(end - size, end) for end, size in zip(ends, sizes or (), strict=True)]
-
-    def noise(self, num_steps: int, num_envs: int, num_inputs: int) -> np.ndarray:
-        """Gumbel noise ``[T, N, D]``, finite also where a logit is -inf."""
-        exponential = torch.empty(num_steps, num_envs, num_inputs).exponential_()
-        return exponential.clamp_min_(torch.finfo(torch.float32).tiny).log_().neg_().numpy()
-
-    def act(self, inputs_N: np.ndarray, noise_N: np.ndarray | None) -> np.ndarray:
-        """Actions ``[N]`` or ``[N, K]``, int64."""
-        scores = inputs_N if noise_N is None else inputs_N + noise_N
-        if not self._parts:
-            return scores.argmax(axis=1)
-        return np.stack([scores[:, part].argmax(axis=1) for part in self._parts], axis=1)
-
-
-class DiagonalGaussian:
-    """Independent normal distributions: the inputs are means, then logarithms of standard deviations."""
-
-    def noise(self, num_steps: int, num_envs: int, num_inputs: int) -> np.ndarray:
-        """Standard normal noise ``[T, N, D / 2]``."""
-        return torch.randn(num_steps, num_envs, num_inputs // 2).numpy()
-
-    def act(self, inputs_N: np.ndarray, noise_N: np.ndarray | None) -> np.ndarray:
-        """Actions ``[N, D / 2]``, float32."""
-        half = inputs_N.shape[1] // 2
-        mean = inputs_N[:, :half]
-        return mean if noise_N is None else mean + np.exp(inputs_N[:, half:]) * noise_N
-
-
-def noisy(distribution: Any) -> Noisy | None:
+def sampler_of(distribution_class: Any) -> Sampler | None:
     """How to sample from a distribution class of RLlib; None if it is not exactly one of the three."""
-    if distribution is TorchCategorical:
-        return Categoricals(None)
-    if distribution is TorchDiagGaussian:
-        return DiagonalGaussian()
-    # What get_partial_dist_cls() makes, and nothing that a user derived.
-    is_partial = distribution.__name__ == f"{TorchMultiCategorical}Partial"
-    if is_partial and distribution.__bases__ == (TorchMultiCategorical,):
-        return Categoricals(tuple(map(int, distribution._merge_kwargs()["input_lens"])))
-    return None
+    if distribution_class is TorchCategorical:
+        return CategoricalSampler()
+    if distribution_class is TorchDiagGaussian:
+        return GaussianSampler()
+    sizes = multi_categorical_sizes(distribution_class)
+    return CategoricalSampler(sizes) if sizes else None
+
+
+def multi_categorical_sizes(distribution_class: Any) -> list[int]:
+    """The categories of each component of what ``TorchMultiCategorical.get_partial_dist_cls()`` made, else none."""
+    # A class that a user derived has another name, or other bases.
+    is_partial = distribution_class.__name__ == f"{TorchMultiCategorical}Partial"
+    if not (is_partial and distribution_class.__bases__ == (TorchMultiCategorical,)):
+        return []
+    return [int(size) for size in distribution_class._merge_kwargs()["input_lens"]]
 
 
 class FragmentActions:
@@ -99,7 +59,7 @@ class FragmentActions:
         self.extras: dict[str, np.ndarray] = {}
         self._module, self._explore = module, explore
         self._distribution: Any = None
-        self._noisy: Noisy | None = None
+        self._sampler: Sampler | None = None
         self._noise: np.ndarray | None = None
 
     def take(self, t: int, output: Output) -> np.ndarray:
@@ -129,8 +89,8 @@ class FragmentActions:
     def _sample(self, t: int, inputs: Tensor) -> np.ndarray:
         if self._distribution is None:
             self._find_distribution(inputs.shape[1])
-        if self._noisy is not None:
-            return self._noisy.act(inputs.cpu().numpy(), None if self._noise is None else self._noise[t])
+        if self._sampler is not None:
+            return self._sampler.act(inputs.cpu().numpy(), None if self._noise is None else self._noise[t])
         distribution = self._distribution.from_logits(inputs)
         if not self._explore:
             return distribution.to_deterministic().sample().cpu().numpy()
@@ -139,15 +99,14 @@ class FragmentActions:
         return actions.cpu().numpy()
 
     def _find_distribution(self, num_inputs: int) -> None:
-        if not self._explore:
-            self._distribution = self._module.get_inference_action_dist_cls()
-            self._noisy = noisy(self._distribution)
-            return
-        self._distribution = self._module.get_exploration_action_dist_cls()
-        self._noisy = noisy(self._distribution)
-        if self._noisy is not None:
+        module, explore = self._module, self._explore
+        self._distribution = (
+            module.get_exploration_action_dist_cls() if explore else module.get_inference_action_dist_cls()
+        )
+        self._sampler = sampler_of(self._distribution)
+        if explore and self._sampler is not None:
             num_steps, num_envs = self.actions.shape[:2]
-            self._noise = self._noisy.noise(num_steps, num_envs, num_inputs)
+            self._noise = self._sampler.noise(num_steps, num_envs, num_inputs)
 
     def _keep(self, name: str, t: int, value: Tensor) -> None:
         array = value.cpu().numpy()
