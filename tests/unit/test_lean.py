@@ -12,7 +12,7 @@ from torch import nn
 
 from rayground.errors import InputError, RunError
 from rayground.learners.flat import FlatParameters
-from rayground.learners.optimizers import FlatStepper, OwnStepper, clipped, make_optimizer, stepper
+from rayground.learners.optimizers import FlatStepper, OwnStepper, clipped, make_optimizer, stepper_of
 from rayground.learners.ppo import PPOLearner
 from rayground.schedules import Step
 
@@ -79,7 +79,7 @@ def test_steps_equal_torchs_own(options: dict[str, Any]) -> None:
     made, twin = net(), net()
     flat = FlatParameters(list(made.parameters()))
     optimizer = make_optimizer(flat.parameters, options, lr=0.01)
-    ours = stepper(optimizer, flat)
+    ours = stepper_of(optimizer, flat)
     assert isinstance(ours, FlatStepper)
     torchs = make_optimizer(list(twin.parameters()), options, lr=0.01)
     for step in range(20):
@@ -100,7 +100,7 @@ def test_moments_of_parameters_that_are_not_named_start_anew() -> None:
     made = net()
     flat = FlatParameters(list(made.parameters()))
     optimizer = make_optimizer(flat.parameters, "adam", lr=0.01)
-    ours = stepper(optimizer, flat)
+    ours = stepper_of(optimizer, flat)
     ours.step(torch.ones(flat.vector.shape), 0.01)
     first, second, *_ = flat.parameters
     kept = {name: value.clone() for name, value in optimizer.state[first].items()}
@@ -165,7 +165,7 @@ def test_a_term_added_to_the_loss_is_learnt_from() -> None:
 def test_parameter_groups_keep_their_rates_and_those_at_the_configs_rate_follow_its_schedule() -> None:
     lr = Step(initial=1.0, factor=0.0, every=10)
     plain, ours = ppo_learner(optimizer="sgd", lr=lr), ppo_learner(TwoRates, lr=lr)
-    assert isinstance(ours._stepper, OwnStepper)
+    assert isinstance(ours.stepper, OwnStepper)
     assert ours.optimizer_name.startswith("SGD(")
     before = weights(ours)
     for made in (plain, ours):

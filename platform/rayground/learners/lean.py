@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,18 +15,17 @@ from torch import Tensor, nn
 
 from custom_models.nets.normalizer import running_norms
 from rayground import quiet
-from rayground.budget import compile_cache
-from rayground.errors import CheckpointError, InputError, RunError
+from rayground.errors import CheckpointError, RunError
+from rayground.learners.compiling import compiled_step
 from rayground.learners.flat import FlatParameters
 from rayground.learners.optimizers import (
-    FlatStepper,
     clipped,
     describe_optimizer,
     make_optimizer,
     scheduled_groups,
-    stepper,
+    stepper_of,
 )
-from rayground.learners.sharding import alone, average_over_learners
+from rayground.learners.sharding import average_over_learners
 from rayground.rollouts.moments import Moments
 from rayground.schedules import Schedule, as_schedule
 from rayground.startup import without_compiler
@@ -73,14 +68,10 @@ class LeanTorchLearner(TorchLearner):
         self._scheduled = scheduled_groups(self.optimizer)
         trained = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
         self.flat = FlatParameters(trained)
-        self._stepper = stepper(self.optimizer, self.flat)
+        self.stepper = stepper_of(self.optimizer, self.flat)
         self._parameter_names = {p: name for name, p in self.policy_module.named_parameters()}
         self._pending: list[tuple[int, Tensors, Tensors]] = []
-        self._objective = _Objective(self)
-        self._step: Callable[[Tensors, float], Tensors] = self._eager_step
-        self.compile_s = 0.0
-        if self.config.torch_compile_learner:
-            self._compile()
+        self._step = compiled_step(self) if self.config.torch_compile_learner else self._eager_step
 
     def _make_modules_ddp_if_necessary(self) -> None:
         """RLlib would wrap the module to average gradients; :meth:`take_step` does that, on one vector."""
@@ -127,7 +118,7 @@ class LeanTorchLearner(TorchLearner):
         """
         average_over_learners(gradient_P)
         norm = torch.linalg.vector_norm(gradient_P)
-        self._stepper.step(clipped(gradient_P, norm, self._grad_clip, self._grad_clip_by, self.flat), rate)
+        self.stepper.step(clipped(gradient_P, norm, self._grad_clip, self._grad_clip_by, self.flat), rate)
         return norm
 
     def minibatch_step(self, batch: Tensors, env_steps: int) -> None:
@@ -160,56 +151,6 @@ class LeanTorchLearner(TorchLearner):
         gradient_P, stats = self.gradient(batch)
         stats["grad_norm"] = self.take_step(gradient_P, rate)
         return stats
-
-    def _functional_gradient(self, batch: Tensors) -> tuple[Tensor, Tensors]:
-        """What :meth:`gradient` gives, in a form that a graph can hold."""
-
-        def objective(vector: Tensor) -> tuple[Tensor, Tensors]:
-            parameters = dict(zip(self._objective.trained, self.flat.views(vector), strict=True))
-            return torch.func.functional_call(self._objective, parameters, (batch,))
-
-        gradient_P, (loss, stats) = torch.func.grad_and_value(objective, has_aux=True)(self.flat.vector)
-        return gradient_P, stats | {"loss": loss.detach()}
-
-    def _compile(self) -> None:
-        """Compiles the update and tries it, so that what cannot be compiled is found before training."""
-        cache = compile_cache()
-        started = time.perf_counter()
-        moved = [self.flat.vector, *self.policy_module.buffers()]
-        kept = [tensor.clone() for tensor in moved]
-        step = self._compiled_step()
-        try:
-            step(self.example_batch(), 0.0)
-        except Exception as error:  # whatever torch.compile raises, of many classes
-            raise InputError(
-                f"torch_compile_learner: {type(self.policy_module).__name__} and its loss cannot be compiled: "
-                f"{_not_compiled(error)}; leave --compile out"
-            ) from error
-        with torch.no_grad():
-            for tensor, value in zip(moved, kept, strict=True):
-                tensor.copy_(value)
-        self._stepper.load({})
-        self._step, self.compile_s = step, time.perf_counter() - started
-        logger.info("compiled the update in %.1f s; %s keeps it for the next run", self.compile_s, cache)
-
-    def _compiled_step(self) -> Callable[[Tensors, float], Tensors]:
-        rate = torch.zeros((), device=self.flat.vector.device)  # a number would be built into the graph
-
-        def whole(batch: Tensors) -> Tensors:
-            gradient_P, stats = self._functional_gradient(batch)
-            return stats | {"grad_norm": self.take_step(gradient_P, rate)}
-
-        if alone() and isinstance(self._stepper, FlatStepper):
-            graph = torch.compile(whole, fullgraph=True, dynamic=False)
-            return lambda batch, value: (rate.fill_(value), graph(batch))[1]
-        # Learners meet between gradient and step, outside of any graph; and an optimizer's own step is no part of one.
-        gradient_graph = torch.compile(self._functional_gradient, fullgraph=True, dynamic=False)
-
-        def in_two(batch: Tensors, value: float) -> Tensors:
-            gradient_P, stats = gradient_graph(batch)
-            return stats | {"grad_norm": self.take_step(gradient_P, value)}
-
-        return in_two
 
     def example_batch(self) -> Tensors:
         """A minibatch of zeros in the shapes and dtypes of those that :meth:`minibatch_step` will get."""
@@ -288,25 +229,4 @@ class LeanTorchLearner(TorchLearner):
             name, moment = key.rsplit("/", 1)
             tensor = torch.as_tensor(value).clone().to(parameters[name].device)
             moments.setdefault(parameters[name], {})[moment] = tensor
-        self._stepper.load(moments)
-
-
-def _not_compiled(error: Exception) -> str:
-    """The first line of what torch's compiler says, with the innermost place in code that is not installed."""
-    places = re.findall(r'File "([^"]+)", line (\d+)', str(error))
-    own = [f" ({Path(file).name}:{line})" for file, line in places if "site-packages" not in file]
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}{own[-1] if own else ''}"
-
-
-class _Objective(nn.Module):
-    """The loss as a module, whose parameters ``torch.func`` can exchange for the slices of a vector."""
-
-    def __init__(self, learner: LeanTorchLearner) -> None:
-        super().__init__()
-        self.module = learner.policy_module
-        self._loss = learner.loss
-        own = {parameter: name for name, parameter in self.named_parameters()}
-        self.trained = [own[parameter] for parameter in learner.flat.parameters]
-
-    def forward(self, batch: Tensors) -> tuple[Tensor, Tensors]:
-        return self._loss(batch)
+        self.stepper.load(moments)

@@ -77,7 +77,7 @@ class Stepper(Protocol):
         """Replaces all moments; parameters that are not named start anew."""
 
 
-def stepper(optimizer: torch.optim.Optimizer, flat: FlatParameters) -> Stepper:
+def stepper_of(optimizer: torch.optim.Optimizer, flat: FlatParameters) -> Stepper:
     """Returns what steps ``optimizer``: over the vector if it is a plain one of ours, by its own ``step`` otherwise."""
     groups = optimizer.param_groups
     is_plain = type(optimizer) in _FUNCTIONS and len(groups) == 1 and not groups[0].get("differentiable")
