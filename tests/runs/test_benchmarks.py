@@ -29,7 +29,6 @@ def test_dqn(command, tmp_path):
 
 def test_ppo(command, tmp_path):
     pytest.importorskip("stable_baselines3")
-    pytest.importorskip("rayground.algorithms.ppo")
     content, _ = result(command, tmp_path, "bench_ppo", "--rounds", "1", "--batches", "1")
     assert content["ratios"].keys() == SB3
     speeds, updates = content["env_steps_per_s"], content["updates_per_env_step"]
@@ -41,7 +40,6 @@ def test_ppo(command, tmp_path):
 
 def test_sampling(command, tmp_path):
     pytest.importorskip("stable_baselines3")
-    pytest.importorskip("rayground.algorithms.ppo")
     content, _ = result(command, tmp_path, "bench_sampling", "--rounds", "1", "--calls", "1")
     assert content["ratios"].keys() == SB3
     assert content["env_steps_per_s"].keys() == {"rayground", "rayground, with values", *SB3}
@@ -50,7 +48,6 @@ def test_sampling(command, tmp_path):
 @pytest.mark.parametrize(("task", "others"), [("cartpole", SB3), ("pendulum", {"sb3"})])
 def test_time_to_solve(command, tmp_path, task, others):
     pytest.importorskip("stable_baselines3")
-    pytest.importorskip(f"experiments.ppo_{task}")
     words = ["--task", task, "--seeds", "1", "--env-steps", "256"]
     content, out = result(command, tmp_path, "bench_time_to_solve", *words)
     assert content["attempts"].keys() == {"rayground", *others}
