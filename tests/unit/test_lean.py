@@ -213,6 +213,21 @@ def test_a_loss_that_is_not_finite_is_named_and_never_applied(
     learn(made, None)
 
 
+class Infinite(PPOLearner):
+    """A loss without bounds, whose gradient is an ordinary one."""
+
+    def compute_loss_for_module(self, **kwargs: Any) -> torch.Tensor:
+        return super().compute_loss_for_module(**kwargs) + torch.inf
+
+
+def test_a_loss_that_is_not_finite_is_never_applied_whatever_its_gradient() -> None:
+    made = ppo_learner(Infinite)
+    before = weights(made)
+    with pytest.raises(RunError, match="at env step 77 the loss is inf; its gradient was not applied"):
+        made.learn(ppo_batch(), call())
+    assert_equal_weights(weights(made), before)
+
+
 def test_a_gradient_that_is_not_finite_is_named_by_its_parameters() -> None:
     class Steep(PPOLearner):
         def compute_loss_for_module(self, **kwargs: Any) -> torch.Tensor:

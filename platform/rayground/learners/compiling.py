@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rayground.budget import compile_cache
 from rayground.errors import InputError
+from rayground.learners.flat import one_if_finite
 from rayground.learners.optimizers import FlatStepper
 from rayground.learners.sharding import alone
 
@@ -82,11 +83,12 @@ def _gradient_of(learner: LeanTorchLearner) -> Callable[[Tensors], tuple[Tensor,
 
     def of_vector(vector: Tensor, batch: Tensors) -> tuple[Tensor, Tensors]:
         parameters = dict(zip(objective.trained, learner.flat.views(vector), strict=True))
-        return torch.func.functional_call(objective, parameters, (batch,))
+        loss, stats = torch.func.functional_call(objective, parameters, (batch,))
+        return loss * one_if_finite(loss), stats | {"loss": loss.detach()}
 
     def gradient(batch: Tensors) -> tuple[Tensor, Tensors]:
-        gradient_P, (loss, stats) = torch.func.grad_and_value(of_vector, has_aux=True)(learner.flat.vector, batch)
-        return gradient_P, stats | {"loss": loss.detach()}
+        gradient_P, (_, stats) = torch.func.grad_and_value(of_vector, has_aux=True)(learner.flat.vector, batch)
+        return gradient_P, stats
 
     return gradient
 

@@ -47,10 +47,16 @@ class FlatParameters:
     def gradient(self, loss: Tensor) -> Tensor:
         """The gradient ``[P]`` of a scalar; zero for parameters that it does not depend on.
 
-        The next call overwrites it. Each parameter's ``grad`` is a view of it.
+        That of a loss that is not finite is not finite either. The next call overwrites it. Each parameter's ``grad``
+        is a view of it.
         """
         self._gradient.zero_()
         for parameter, view in self._gradient_views:
             parameter.grad = view
-        torch.autograd.backward(loss, inputs=self.parameters)
+        torch.autograd.backward(loss, one_if_finite(loss), inputs=self.parameters)
         return self._gradient
+
+
+def one_if_finite(loss: Tensor) -> Tensor:
+    """1, or NaN for a scalar that is not finite, without gradient: in one operation."""
+    return torch.softmax(loss.detach(), dim=0)

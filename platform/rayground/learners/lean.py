@@ -141,7 +141,7 @@ class LeanTorchLearner(TorchLearner):
         """
         pending, self._pending = self._pending, []
         stats = {name: torch.stack([found[name] for _, _, found in pending]) for name in pending[0][2]}
-        finite_K = torch.isfinite(stats["grad_norm"])
+        finite_K = torch.isfinite(stats["grad_norm"]) & torch.isfinite(stats["loss"])
         if not finite_K.all():
             env_steps, batch, found = pending[int(finite_K.int().argmin())]
             raise RunError(self._not_finite(env_steps, batch, found["loss"]))
