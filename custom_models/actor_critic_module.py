@@ -98,7 +98,7 @@ def actor_critic_mlp(
         hidden: Units of each layer.
         activation: Name of the activation.
         shared: Whether policy and value stand on one torso.
-        normalize_observations: Whether Box observations are normalised by their running mean and variance.
+        normalize_observations: Whether Box observations are normalized by their running mean and variance.
         log_std_init: With a Box of actions, the logarithm of the first standard deviation.
 
     Returns:

@@ -153,7 +153,7 @@ def dueling_mlp(
         hidden: Units of each layer.
         activation: Name of the activation.
         head_hidden: Units of the hidden layer in each stream of the head; None for none.
-        normalize_observations: Whether Box observations are normalised by their running mean and variance.
+        normalize_observations: Whether Box observations are normalized by their running mean and variance.
 
     Returns:
         The spec for ``config.rl_module(rl_module_spec=...)``.
@@ -181,7 +181,7 @@ def plain_mlp(
     Args:
         hidden: Units of each layer.
         activation: Name of the activation.
-        normalize_observations: Whether Box observations are normalised by their running mean and variance.
+        normalize_observations: Whether Box observations are normalized by their running mean and variance.
 
     Returns:
         The spec for ``config.rl_module(rl_module_spec=...)``.

@@ -54,7 +54,7 @@ class _Probe(gym.Env[np.ndarray, np.int64]):
 class OneStepReward(_Probe):
     """Always a reward of 1 after one step. ``Q = 1`` for both actions.
 
-    An agent that fails: its loss or optimiser is wrong.
+    An agent that fails: its loss or optimizer is wrong.
     """
 
 

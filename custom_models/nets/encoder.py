@@ -24,7 +24,7 @@ def observation_encoder(space: gym.Space, normalize: bool = False) -> FlatEncode
         A module ``[B, *space.shape] -> [B, F]`` (float32) with ``out_features``, which is F.
 
     Raises:
-        ValueError: If the space is of another kind, or not one that can be normalised.
+        ValueError: If the space is of another kind, or not one that can be normalized.
     """
     if not isinstance(normalize, bool):
         raise ValueError(f"normalize_observations: expected True or False, got {normalize!r}")

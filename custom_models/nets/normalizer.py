@@ -1,8 +1,9 @@
-"""Running normalisation of observations, as a part of the net: checkpoints, weight sync and exports carry it."""
+"""Running normalization of observations, as a part of the net: checkpoints, weight sync and exports carry it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,12 +48,12 @@ class RunningNorm(nn.Module):
         self.register_buffer("scale", torch.ones(tuple(shape)))
 
     def forward(self, obs: Tensor) -> Tensor:
-        """Returns ``obs``, float32 ``[B, *shape]``, normalised and clipped."""
+        """Returns ``obs``, float32 ``[B, *shape]``, normalized and clipped."""
         return ((obs - self.shift) * self.scale).clamp(-self.clip, self.clip)
 
     @torch.no_grad()
     def update(self, count: int, mean: np.ndarray | Tensor, var: np.ndarray | Tensor) -> None:
-        """Merges the moments of a batch that was not seen before (Chan, Golub and LeVeque, 1979).
+        """Merges the moments of a batch that was not seen before; see :func:`merged`.
 
         Args:
             count: Number of observations in the batch; nothing changes for 0.
@@ -62,14 +63,24 @@ class RunningNorm(nn.Module):
         if count == 0:
             return
         mean, var = (torch.as_tensor(moment, dtype=torch.float64, device=self.mean.device) for moment in (mean, var))
-        total = self.count + count
-        delta = mean - self.mean
-        sum_of_squares = self.var * self.count + var * count + delta.square() * (self.count * count / total)
-        self.mean.add_(delta * (count / total))
-        self.var.copy_(sum_of_squares / total)
+        total, mean, var = merged((self.count, self.mean, self.var), (count, mean, var))
         self.count.copy_(total)
+        self.mean.copy_(mean)
+        self.var.copy_(var)
         self.shift.copy_(self.mean)
         self.scale.copy_((self.var + EPSILON).rsqrt())
+
+
+def merged(first: tuple[Any, Any, Any], second: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+    """Merges count, mean and variance (of the population) of two sets of observations, not both empty.
+
+    As in Chan, Golub and LeVeque 1983 (https://doi.org/10.1080/00031305.1983.10483115), which loses no digits where the
+    mean is large beside the spread. Moments are arrays or tensors, float64 ``[...]``.
+    """
+    (count_a, mean_a, var_a), (count_b, mean_b, var_b) = first, second
+    count, delta = count_a + count_b, mean_b - mean_a
+    squares = var_a * count_a + var_b * count_b + delta * delta * (count_a * count_b / count)
+    return count, mean_a + delta * (count_b / count), squares / count
 
 
 def running_norms(module: nn.Module) -> list[RunningNorm]:

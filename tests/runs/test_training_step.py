@@ -1,4 +1,4 @@
-"""DQN's iteration: the order of its parts, the replay ratio, the shares of time, and running normalisation."""
+"""DQN's iteration: the order of its parts, the replay ratio, the shares of time, and running normalization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running normalisation: exact moments whatever the batches, and a state that goes everywhere unrounded."""
+"""Running normalization: exact moments whatever the batches, and a state that goes everywhere unrounded."""
 
 import copy
 
@@ -41,7 +41,7 @@ def test_moments_are_those_of_all_that_was_seen(seed, sizes, offset, spread):
     np.testing.assert_allclose(norm.var.numpy(), everything.var(axis=0), rtol=1e-5, atol=1e-12 * spread**2)
 
 
-def test_normalised_by_hand():
+def test_normalized_by_hand():
     norm = seen(np.array([[1.0, 10.0], [3.0, 10.0]]), np.array([[5.0, 10.0], [7.0, 10.0]]))
     # means 4 and 10, variances 5 and 0
     out = norm(torch.tensor([[4.0 + 5.0**0.5, 10.0], [-1.0, 11.0]]))
@@ -84,7 +84,7 @@ def test_the_state_goes_through_numpy_and_safetensors_unrounded():
 
 
 @pytest.mark.parametrize("net_class", [ActorCriticMLP, PlainMLP])
-def test_nets_see_normalised_observations(net_class):
+def test_nets_see_normalized_observations(net_class):
     net = net_class(BOX, TWO, hidden=(8,), normalize_observations=True)
     plain = net_class(BOX, TWO, hidden=(8,))
     plain.load_state_dict({name: v for name, v in net.state_dict().items() if ".norm." not in name})
@@ -97,6 +97,6 @@ def test_nets_see_normalised_observations(net_class):
 
 
 @pytest.mark.parametrize("space", [TWO, gym.spaces.MultiDiscrete([2, 3]), gym.spaces.MultiBinary(3)])
-def test_only_boxes_are_normalised(space):
+def test_only_boxes_are_normalized(space):
     with pytest.raises(ValueError, match="normalize_observations: expected a Box observation space, got"):
         PlainMLP(space, TWO, normalize_observations=True)

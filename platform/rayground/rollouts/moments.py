@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from custom_models.nets.normalizer import merged
+
 
 @dataclass(slots=True)
 class Moments:
     """How many observations there were, with mean and variance (of the population) of each feature in float64.
-
-    Merged as in Chan, Golub and LeVeque 1983 (https://doi.org/10.1080/00031305.1983.10483115), which loses no digits
-    where the mean is large beside the spread.
 
     Attributes:
         count: Observations.
@@ -26,12 +25,8 @@ class Moments:
 
     def add(self, obs: np.ndarray) -> None:
         """Adds ``[B, ...]`` observations."""
-        count = len(obs)
-        if count == 0:
+        if len(obs) == 0:
             return
         mean = obs.mean(axis=0, dtype=np.float64)
-        var = np.square(obs - mean).mean(axis=0)
-        total, delta = self.count + count, mean - self.mean
-        self.mean = self.mean + delta * (count / total)
-        self.var = (self.var * self.count + var * count + np.square(delta) * (self.count * count / total)) / total
-        self.count = total
+        new = (len(obs), mean, np.square(obs - mean).mean(axis=0))
+        self.count, self.mean, self.var = merged((self.count, self.mean, self.var), new)
