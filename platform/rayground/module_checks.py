@@ -39,14 +39,15 @@ def check_q_module(module: RLModule, observation_space: gym.Space, action_space:
         InputError: If it lacks an API of RLlib that DQN needs, or gives a wrong key, shape or dtype, or NaN.
     """
     subject = Subject(f"module {type(module).__name__}")
-    _check_apis(module, (QNetAPI, TargetNetworkAPI), "DQN", subject)
+    _check_kind(module, (QNetAPI, TargetNetworkAPI), "DQN", subject)
     values = _Output("qf_preds", (BATCH, int(cast(gym.spaces.Discrete, action_space).n)))
     choices = _Output(Columns.ACTIONS, (BATCH,), "int64")
-    with _tried(module, observation_space) as (twin, batch):
+    with _tried(module, observation_space, subject) as (twin, batch):
         values.check(subject, twin.compute_q_values, batch)
         if not twin.inference_only:
             subject.call("make_target_networks", None, twin.make_target_networks)
             values.check(subject, twin.forward_target, batch)
+            _check_parameters(twin, subject)
         choices.check(subject, twin.forward_inference, batch)
         choices.check(subject, twin.forward_exploration, batch, t=0)
 
@@ -64,8 +65,8 @@ def check_actor_critic_module(module: RLModule, observation_space: gym.Space, ac
             wrong key, shape or dtype, or NaN.
     """
     subject = Subject(f"module {type(module).__name__}")
-    _check_apis(module, (ValueFunctionAPI,), "an actor-critic algorithm", subject)
-    with _tried(module, observation_space) as (twin, batch):
+    _check_kind(module, (ValueFunctionAPI,), "an actor-critic algorithm", subject)
+    with _tried(module, observation_space, subject) as (twin, batch):
         greedy = _Phase("inference", twin, action_space, subject)
         greedy.check_actions(greedy.distribution(batch).to_deterministic())
         exploring = _Phase("exploration", twin, action_space, subject)
@@ -77,25 +78,38 @@ def check_actor_critic_module(module: RLModule, observation_space: gym.Space, ac
             training.check_numbers("logp", actions)
             training.check_numbers("entropy")
             _check_values(twin, batch, subject)
+            _check_parameters(twin, subject)
 
 
-def _check_apis(module: RLModule, apis: Sequence[type], needed_by: str, subject: Subject) -> None:
+def _check_kind(module: RLModule, apis: Sequence[type], needed_by: str, subject: Subject) -> None:
+    """Checks for APIs and parameters that are there, and a memory that is not."""
     for api in apis:
         if not isinstance(module, api):
             bases = ", ".join(base.__name__ for base in type(module).__bases__)
             subject.fail("base classes", f"RLlib's {api.__name__}, which {needed_by} needs", bases)
+    if module.is_stateful():
+        state = ", ".join(map(str, module.get_initial_state()))
+        subject.fail("get_initial_state()", f"no memory (such as an LSTM's), which {needed_by} does not carry", state)
 
 
 @contextmanager
-def _tried(module: RLModule, observation_space: gym.Space) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Gives a copy of the module and a batch of sampled observations, as a runner would hand them to it."""
+def _tried(module: RLModule, observation_space: gym.Space, subject: Subject) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Gives a copy of the module and a batch of sampled observations, as a runner would hand them to it.
+
+    The module may not write into them: a runner's are the very ones that are learnt from.
+    """
     twin, space = copy.deepcopy(module), copy.deepcopy(observation_space)
     space.seed(0)
     device = next((parameter.device for parameter in twin.parameters()), torch.device("cpu"))
     obs = np.stack([space.sample() for _ in range(BATCH)])
     obs = obs.astype(np.float32) if obs.dtype == np.float64 else obs
     with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        yield twin, {Columns.OBS: torch.as_tensor(obs).to(device)}
+        batch = {Columns.OBS: torch.tensor(obs).to(device)}
+        yield twin, batch
+    if not np.array_equal(batch[Columns.OBS].cpu().numpy(), obs):
+        subject.fail(
+            "forward passes", "observations left as they are", "others: an operation is in place, such as x -= 1"
+        )
 
 
 @dataclass(frozen=True)
@@ -157,6 +171,11 @@ class _Phase:
         what = f"{self._name}.{method}"
         numbers = self._subject.call(what, None, getattr(self._distribution, method), *args)
         _check_tensor(numbers, (BATCH,), "float32", f"{what}()", self._subject)
+
+
+def _check_parameters(module: Any, subject: Subject) -> None:
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        subject.fail("parameters()", "some that are trained (requires_grad)", "none")
 
 
 def _check_values(module: Any, batch: dict[str, Any], subject: Subject) -> None:

@@ -218,7 +218,9 @@ def test_a_reward_that_is_not_a_number(run_here: RunHere, broken: Any, tmp_path:
     done = run_here(*words, experiment=broken(nan_at=45))
     assert done.code == 1
     (line,) = done.stderr.splitlines()
-    assert re.match(r"error: at env step \d\d+ the loss is nan; ", line)
+    assert re.match(
+        r"error: before env step \d\d: runner 0: the reward of sub-environment \d is nan: expected a fi", line
+    )
     assert "is nan" in (only_run(tmp_path / "runs") / "error.txt").read_text()
     assert_whole(only_run(tmp_path / "runs"))
 

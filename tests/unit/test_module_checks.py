@@ -190,6 +190,29 @@ class OneColumn(Own):
         return super().compute_values(batch) if embeddings is None else embeddings.sum(dim=1, keepdim=True)
 
 
+class Remembering(Own):
+    """Has a memory."""
+
+    def get_initial_state(self):
+        return {"h": np.zeros(3, np.float32)}
+
+
+class InPlace(Own):
+    """Writes into what it is given."""
+
+    def _forward(self, batch, **kwargs):
+        batch["obs"].sub_(1.0)
+        return super()._forward(batch)
+
+
+class Frozen(Own):
+    """Has nothing to train."""
+
+    def setup(self):
+        super().setup()
+        self.requires_grad_(False)
+
+
 def own(module_class, action_space=TWO):
     return RLModuleSpec(module_class, BOX, action_space, model_config={}).build()
 
@@ -257,6 +280,16 @@ TORQUE = gym.spaces.Box(-2.0, 2.0, (3,))
             own(Own, PAIR),
             "Own: get_inference_action_dist_cls raised ValueError: Default action distribution",
         ),
+        (
+            own(Remembering),
+            "Remembering: get_initial_state(): expected no memory (such as an LSTM's), which an actor-critic algorithm "
+            "does not carry, got h",
+        ),
+        (
+            own(InPlace),
+            "InPlace: forward passes: expected observations left as they are, got others: an operation is in place",
+        ),
+        (own(Frozen), "Frozen: parameters(): expected some that are trained (requires_grad), got none"),
         (own(OneColumn), "OneColumn: compute_values(embeddings=...): expected float32 [2], got float32 [2, 1]"),
     ],
 )

@@ -40,6 +40,15 @@ def rollout_of(lanes: list[Rows], start: int, stop: int) -> Rollout:
     )
 
 
+def test_what_is_not_finite_is_found_where_it_is():
+    rollout = rollout_of([rows_of([5], 4)] * 3, 0, 4)
+    assert rollout.not_finite() is None
+    rollout.obs[2, 1, 1] = np.inf
+    assert rollout.not_finite() == "runner 0: the observation of sub-environment 1 is inf at [1]"
+    rollout.runner, rollout.rewards[3, 2] = 4, np.nan
+    assert rollout.not_finite() == "runner 4: the reward of sub-environment 2 is nan"
+
+
 def infos_of(rollout: Rollout) -> list[list[dict[str, Any]]]:
     return [[{"at": float(obs[0])} for obs in row] for row in rollout.obs]
 

@@ -29,7 +29,7 @@ from rayground.algorithms import evaluation, state
 from rayground.algorithms.config import ArrayConfig
 from rayground.algorithms.headline import EpisodeWindow
 from rayground.algorithms.timing import RunnerTimes, WallClock
-from rayground.errors import InputError, closest
+from rayground.errors import InputError, RunError, closest
 from rayground.learners.group import make_learner, why_learners_fail
 from rayground.policies import TrainedPolicy
 from rayground.preflight import check_hardware
@@ -150,12 +150,18 @@ class ArrayAlgorithm(Algorithm):
         self._reset_next = False
 
     def collect(self) -> list[Rollout]:
-        """Waits for the vector steps that were requested, and counts them."""
+        """Waits for the vector steps that were requested, and counts them.
+
+        Raises:
+            RunError: If a reward or an observation is not finite: the first loss would not be either, or be a lie.
+        """
         here = self.runners.local is not None
         with nullcontext() if here else self.clock("wait"):
             rollouts = self.runners.collect()
         for rollout in rollouts:
             self.env_steps += rollout.num_env_steps
+            if wrong := rollout.not_finite():
+                raise RunError(f"before env step {self.env_steps + 1}: {wrong}: expected a finite number")
             self.episodes.extend(rollout.episodes)
             self._runner_times.add(rollout.runner, rollout.seconds)
             if self._has_norms:

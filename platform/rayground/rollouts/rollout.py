@@ -66,6 +66,15 @@ class Rollout:
         """The number of transitions: rows in which an environment reset itself do not count."""
         return int(np.count_nonzero(self.valid))
 
+    def not_finite(self) -> str | None:
+        """The first reward or observation that is not finite, in words with its sub-environment; None if all are."""
+        for what, values in (("reward", self.rewards), ("observation", self.obs)):
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                at = tuple(np.argwhere(~np.isfinite(values))[0])
+                place = f" at {[int(i) for i in at[2:]]}" if at[2:] else ""
+                return f"runner {self.runner}: the {what} of sub-environment {at[1]} is {values[at]}{place}"
+        return None
+
 
 def concatenate(rollouts: Sequence[Rollout]) -> Rollout:
     """Joins rollouts of one runner, of which each continues the one before, into one."""
