@@ -108,8 +108,8 @@ class TrainedPolicy:
         """
         if self._connectors:
             raise InputError(
-                f"export: the policy was trained through {' and '.join(self._connectors)}, and an exported policy holds no "
-                "code: put the conversion into an environment wrapper or the net"
+                f"export: the policy was trained through {' and '.join(self._connectors)}, and an exported policy "
+                "holds no code: put the conversion into an environment wrapper or the net"
             )
         net = getattr(self._module, "net", None)
         if net is None:

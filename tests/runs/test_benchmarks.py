@@ -15,7 +15,6 @@ def result(command, tmp_path, module, *words):
 
 
 def test_dqn(command, tmp_path):
-    pytest.importorskip("stable_baselines3")
     content, out = result(command, tmp_path, "bench_dqn", "--rounds", "1", "--env-steps", "16")
     assert content["ratios"].keys() == SB3
     speeds, updates = content["env_steps_per_s"], content["updates_per_env_step"]
@@ -28,7 +27,6 @@ def test_dqn(command, tmp_path):
 
 
 def test_ppo(command, tmp_path):
-    pytest.importorskip("stable_baselines3")
     content, _ = result(command, tmp_path, "bench_ppo", "--rounds", "1", "--batches", "1")
     assert content["ratios"].keys() == SB3
     speeds, updates = content["env_steps_per_s"], content["updates_per_env_step"]
@@ -39,7 +37,6 @@ def test_ppo(command, tmp_path):
 
 
 def test_sampling(command, tmp_path):
-    pytest.importorskip("stable_baselines3")
     content, _ = result(command, tmp_path, "bench_sampling", "--rounds", "1", "--calls", "1")
     assert content["ratios"].keys() == SB3
     assert content["env_steps_per_s"].keys() == {"rayground", "rayground, with values", *SB3}
@@ -47,7 +44,6 @@ def test_sampling(command, tmp_path):
 
 @pytest.mark.parametrize(("task", "others"), [("cartpole", SB3), ("pendulum", {"sb3"})])
 def test_time_to_solve(command, tmp_path, task, others):
-    pytest.importorskip("stable_baselines3")
     words = ["--task", task, "--seeds", "1", "--env-steps", "256"]
     content, out = result(command, tmp_path, "bench_time_to_solve", *words)
     assert content["attempts"].keys() == {"rayground", *others}
@@ -68,3 +64,10 @@ def test_scaling(command, tmp_path):
     assert content["ratios"]["efficiency/2"] == two["env_steps_per_s"] / (2 * one["env_steps_per_s"])
     assert 0 < one["env_steps_per_s"] < 1000  # it sleeps a millisecond at least
     assert one["driver_s_per_1000"] > 0
+
+
+def test_replay(command, tmp_path):
+    content, out = result(command, tmp_path, "bench_replay", "--rounds", "1", "--transitions", "20000")
+    assert "rayground prioritized" in out
+    assert content["machine"]["cores"] >= 1
+    assert min(content["ratios"].values()) > 0

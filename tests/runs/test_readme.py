@@ -11,8 +11,8 @@ from conftest import Command
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
-ELSEWHERE = ("pip install", "tensorboard --logdir")
-"""The first is what CI does, for both lines; the second does not end, so it is looked at in another way below."""
+ELSEWHERE = ("pip install", "tensorboard --logdir", "python -m experiments.bench_")
+"""CI does the first, for both lines; the second does not end; the third have tests of their own, as a test says."""
 
 
 def blocks(language: str) -> list[str]:
@@ -29,9 +29,6 @@ def shortened(line: str, iterations: int) -> list[str]:
     words = shlex.split(line)
     words = words[2:] if words[0] == "python" else words
     words = ["2" if before == "--num-seeds" else word for before, word in zip(["", *words], words, strict=False)]
-    if "bench" in words[0]:
-        size = ["--transitions", "20000"] if "replay" in words[0] else ["--env-steps", "400"]
-        return [*words, *size, "--rounds", "1"]
     if words[0] == "rayground" or "--dry-run" in words:
         return words
     return [*words, "--stop-iters", str(iterations), "--evaluation-duration", "2"]
@@ -46,6 +43,13 @@ def test_the_readme_has_the_two_commands_that_ci_runs() -> None:
     assert 'pip install -e ".[dev]" && pytest' in README
     assert "pip install -e . && python -m experiments.dqn_cartpole" in README
     assert 'pip install --quiet -e ".[dev]"' in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_benchmarks_are_those_that_have_tests() -> None:
+    tested = (ROOT / "tests" / "runs" / "test_benchmarks.py").read_text()
+    named = re.findall(r"^python -m experiments\.(bench_\w+)", README, flags=re.MULTILINE)
+    assert sorted(set(named)) == sorted(path.stem for path in (ROOT / "experiments").glob("bench_*.py"))
+    assert all(f'"{name}"' in tested for name in named)
 
 
 @pytest.mark.timeout(900)

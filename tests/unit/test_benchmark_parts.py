@@ -44,7 +44,6 @@ def test_efficiency_is_against_as_many_times_the_first_number():
 
 
 def test_sb3s_dqn_makes_one_update_of_each_env_step_once_it_learns():
-    pytest.importorskip("stable_baselines3")
     model = bench_dqn.sb3_model()
     contestant = bench.of_sb3(model)
     assert [p.shape for p in model.q_net.parameters()] == [(256, 4), (256,), (2, 256), (2,)]
