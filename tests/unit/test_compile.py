@@ -45,6 +45,7 @@ def test_ppo_goes_the_same_way_and_its_numbers_change_without_a_new_graph(caplog
     eager = ppo_learner(**settings, minibatch_size=16)
     made = ppo_learner(**settings, minibatch_size=16, compiled=True)
     assert_equal_weights(weights(made), weights(eager))  # trying it has left nothing behind
+    assert made.compile_s > 0
     assert "compiled the update in" in caplog.text
     with torch._dynamo.config.patch(error_on_recompile=True):
         found = [learner.learn(ppo_batch(space, rows=24), call(0, entropy=0.01)) for learner in (eager, made)]

@@ -28,11 +28,14 @@ Step = Callable[[Tensors, float], Tensors]
 """An update: of a minibatch and a learning rate it makes what the loss hands out, ``loss`` and ``grad_norm``."""
 
 
-def compiled_step(learner: LeanTorchLearner) -> Step:
+def compiled_step(learner: LeanTorchLearner) -> tuple[Step, float]:
     """Compiles a learner's update and tries it, so that what cannot be compiled is found before training.
 
     Args:
         learner: With module, optimizer and settings; trying leaves nothing behind in them.
+
+    Returns:
+        The update, and the seconds that compiling took.
 
     Raises:
         InputError: If the module or its loss cannot be compiled; it names the place.
@@ -52,8 +55,9 @@ def compiled_step(learner: LeanTorchLearner) -> Step:
         for tensor, value in zip(moved, kept, strict=True):
             tensor.copy_(value)
     learner.stepper.load({})
-    logger.info("compiled the update in %.1f s; %s keeps it for the next run", time.perf_counter() - started, cache)
-    return step
+    seconds = time.perf_counter() - started
+    logger.info("compiled the update in %.1f s; %s keeps it for the next run", seconds, cache)
+    return step, seconds
 
 
 def _untried(learner: LeanTorchLearner) -> Step:

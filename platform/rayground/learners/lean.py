@@ -47,6 +47,13 @@ class LeanTorchLearner(TorchLearner):
 
     With ``config.framework(torch_compile_learner=True)`` an update is one compiled graph: forward, loss, gradient,
     clipping and optimizer.
+
+    Attributes:
+        policy_module: The module.
+        optimizer: Torch's optimizer; :attr:`stepper` steps it.
+        optimizer_name: The same for the same optimizer at any rate.
+        flat: The trained parameters as one vector.
+        compile_s: Seconds that compiling took; 0 without.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -71,7 +78,8 @@ class LeanTorchLearner(TorchLearner):
         self.stepper = stepper_of(self.optimizer, self.flat)
         self._parameter_names = {p: name for name, p in self.policy_module.named_parameters()}
         self._pending: list[tuple[int, Tensors, Tensors]] = []
-        self._step = compiled_step(self) if self.config.torch_compile_learner else self._eager_step
+        compiles = self.config.torch_compile_learner
+        self._step, self.compile_s = compiled_step(self) if compiles else (self._eager_step, 0.0)
 
     def _make_modules_ddp_if_necessary(self) -> None:
         """RLlib would wrap the module to average gradients; :meth:`take_step` does that, on one vector."""
