@@ -62,11 +62,10 @@ class RunningNorm(nn.Module):
         """
         if count == 0:
             return
-        mean, var = (torch.as_tensor(moment, dtype=torch.float64, device=self.mean.device) for moment in (mean, var))
-        total, mean, var = merged((self.count, self.mean, self.var), (count, mean, var))
-        self.count.copy_(total)
-        self.mean.copy_(mean)
-        self.var.copy_(var)
+        batch = (torch.as_tensor(moment, dtype=torch.float64, device=self.mean.device) for moment in (mean, var))
+        own = (self.count, self.mean, self.var)
+        for buffer, moment in zip(own, merged(own, (count, *batch)), strict=True):
+            buffer.copy_(moment)
         self.shift.copy_(self.mean)
         self.scale.copy_((self.var + EPSILON).rsqrt())
 
