@@ -62,9 +62,9 @@ class RunningNorm(nn.Module):
         """
         if count == 0:
             return
-        batch = (torch.as_tensor(moment, dtype=torch.float64, device=self.mean.device) for moment in (mean, var))
+        mean, var = (torch.as_tensor(moment, dtype=torch.float64, device=self.mean.device) for moment in (mean, var))
         own = (self.count, self.mean, self.var)
-        for buffer, moment in zip(own, merged(own, (count, *batch)), strict=True):
+        for buffer, moment in zip(own, merged(own, (count, mean, var)), strict=True):
             buffer.copy_(moment)
         self.shift.copy_(self.mean)
         self.scale.copy_((self.var + EPSILON).rsqrt())

@@ -19,7 +19,7 @@ from custom_models.q_module import dueling_mlp
 from rayground import DQNConfig, PPOConfig
 from rayground.algorithms.config import ArrayConfig
 from rayground.learners.dqn import DQNLearner
-from rayground.learners.ppo import ADVANTAGES, VALUE_TARGETS, Call, PPOLearner
+from rayground.learners.ppo import ADVANTAGES, VALUE_TARGETS, PPOLearner, UpdateSettings
 from rayground.replay import Batch, SlottedReplay
 
 OBS = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -123,8 +123,10 @@ def ppo_batch(space: gym.Space = DISCRETE, rows: int = 32, seed: int = 0) -> dic
     }
 
 
-def call(env_steps: int = 77, seed: int = 0, clip: float = 0.3, entropy: float = 0.0, kl: float = 0.2) -> Call:
-    return Call(env_steps=env_steps, seed=seed, clip=clip, entropy_coeff=entropy, kl_coeff=kl)
+def call(
+    env_steps: int = 77, seed: int = 0, clip: float = 0.3, entropy: float = 0.0, kl: float = 0.2
+) -> UpdateSettings:
+    return UpdateSettings(env_steps=env_steps, seed=seed, clip=clip, entropy_coeff=entropy, kl_coeff=kl)
 
 
 def weights(made: Any) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ from rayground.algorithms.limits import Number
 from rayground.algorithms.supported import NUMBERS, SUPPORTED
 from rayground.errors import InputError
 from rayground.learners.advantages import gae
-from rayground.learners.ppo import ADVANTAGES, VALUE_TARGETS, Call, PPOLearner
+from rayground.learners.ppo import ADVANTAGES, VALUE_TARGETS, PPOLearner, UpdateSettings
 from rayground.rollouts.rollout import Rollout
 from rayground.schedules import as_schedule
 
@@ -188,14 +188,14 @@ class PPO(ArrayAlgorithm):
 
     def learn(self, batch: Arrays) -> None:
         """Takes several epochs over a batch, then adapts the coefficient of the divergence as RLlib does."""
-        call = Call(
+        settings = UpdateSettings(
             env_steps=self.env_steps,
             seed=self.seed_for("minibatches", self.updates),
             clip=as_schedule(self.config.clip_param, "clip_param")(self.env_steps),
             entropy_coeff=as_schedule(self.config.entropy_coeff, "entropy_coeff")(self.env_steps),
             kl_coeff=self.kl_coeff,
         )
-        learned = self.learner.learn(batch, call)
+        learned = self.learner.learn(batch, settings)
         self.updates += 1
         if self.config.use_kl_loss:
             target = self.config.kl_target

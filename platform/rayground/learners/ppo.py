@@ -25,8 +25,8 @@ ADVANTAGES, VALUE_TARGETS = Postprocessing.ADVANTAGES, Postprocessing.VALUE_TARG
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """What one update goes by.
+class UpdateSettings:
+    """What one update goes by, besides its batch.
 
     Attributes:
         env_steps: Where the learning rate's schedule stands.
@@ -104,27 +104,27 @@ class PPOLearner(LeanTorchLearner, PPOTorchLearner):
             batch = self.to_tensors(**{Columns.OBS: obs})
             return self.policy_module.compute_values(batch).cpu().numpy()
 
-    def learn(self, batch: Arrays, call: Call) -> dict[str, float]:
+    def learn(self, batch: Arrays, settings: UpdateSettings) -> dict[str, float]:
         """Takes ``num_epochs`` passes over a batch, in minibatches of ``minibatch_size`` in random order.
 
         Args:
             batch: What :meth:`compute_loss_for_module` reads, and ``obs``, each ``[L, ...]``. Advantages are
                 normalized within each minibatch.
-            call: What the update goes by.
+            settings: What the update goes by.
 
         Returns:
             Means over the minibatches of losses and gradient norms; entropy, divergence, share of clipped ratios and
             explained variance of the batch after the update.
         """
-        self._clip, self._entropy_coeff = self.changing(call.clip), self.changing(call.entropy_coeff)
-        self._kl_coeff = self.changing(call.kl_coeff)
+        self._clip, self._entropy_coeff = self.changing(settings.clip), self.changing(settings.entropy_coeff)
+        self._kl_coeff = self.changing(settings.kl_coeff)
         columns = self.to_tensors(**batch)
         found = []
-        for order_KB in self._orders(len(batch[Columns.OBS]), call.seed):
+        for order_KB in self._orders(len(batch[Columns.OBS]), settings.seed):
             shuffled = {name: _pick(column, order_KB).unbind() for name, column in columns.items()}
             shuffled[ADVANTAGES] = _normalized(_pick(columns[ADVANTAGES], order_KB)).unbind()
             for k in range(len(order_KB)):
-                self.minibatch_step({name: column[k] for name, column in shuffled.items()}, call.env_steps)
+                self.minibatch_step({name: column[k] for name, column in shuffled.items()}, settings.env_steps)
             found.append(self.collect())
         means = {name: torch.cat([stats[name] for stats in found]).mean().item() for name in found[0]}
         return means | self._assess(columns)
