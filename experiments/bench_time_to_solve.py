@@ -66,7 +66,7 @@ def attempt(name: str, seed: int, args: Args) -> Attempt:
     if name == bench.OURS:
         return ours(seed, args)
     numbers = [seed, GOALS[args.task], WINDOW, args.env_steps]
-    seconds, out = run(f"experiments._{name}_ppo", ENVS[args.task], *map(str, numbers))
+    seconds, out = run(f"experiments.baselines.{name}_ppo", ENVS[args.task], *map(str, numbers))
     return Attempt(**json.loads(out.splitlines()[-1]), process_s=seconds)
 
 

@@ -1,7 +1,7 @@
 """PPO of Stable-Baselines3 with the zoo's settings until it solves a task, as a user would write it.
 
 Run by ``bench_time_to_solve`` in a process of its own:
-``python -m experiments._sb3_ppo ENV_ID SEED GOAL WINDOW BUDGET``. Prints a JSON line.
+``python -m experiments.baselines.sb3_ppo ENV_ID SEED GOAL WINDOW BUDGET``. Prints a JSON line.
 """
 
 import json

@@ -1,7 +1,7 @@
 """PPO of stock RLlib with the zoo's settings for CartPole until it solves it, as a user would write it.
 
 RLlib has no schedule for the clip range; it stays. Run by ``bench_time_to_solve`` in a process of its own:
-``python -m experiments._rllib_ppo ENV_ID SEED GOAL WINDOW BUDGET``. Prints a JSON line.
+``python -m experiments.baselines.rllib_ppo ENV_ID SEED GOAL WINDOW BUDGET``. Prints a JSON line.
 """
 
 import json
