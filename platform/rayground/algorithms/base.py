@@ -25,11 +25,11 @@ from ray.rllib.utils.metrics import (
 
 from custom_models.nets.normalizer import running_norms
 from rayground import checks, quiet
-from rayground.algorithms import evaluation, state
+from rayground.algorithms import changes, evaluation, state
 from rayground.algorithms.config import ArrayConfig
 from rayground.algorithms.headline import EpisodeWindow
 from rayground.algorithms.timing import RunnerTimes, WallClock
-from rayground.errors import InputError, RunError, closest
+from rayground.errors import InputError, RunError
 from rayground.learners.group import make_learner, why_learners_fail
 from rayground.policies import TrainedPolicy
 from rayground.preflight import check_hardware
@@ -56,6 +56,8 @@ class ArrayAlgorithm(Algorithm):
         clock: Divides the wall time between two results; what ``training_step`` does runs in its parts.
         interruption: Asked between steps; when true, an iteration or an evaluation ends early.
         own_config: The config as it was built, without the changes that training made.
+        changes: The settings that have changed since, by name.
+        pinned: Settings that were given by hand: a checkpoint's changes of them do not hold.
     """
 
     config: ArrayConfig
@@ -245,21 +247,13 @@ class ArrayAlgorithm(Algorithm):
             self._eval_runner = ArrayEnvRunner(config=self.evaluation_config, worker_index=0, num_workers=0)
         return self._eval_runner
 
-    def check_setting(self, key: str, value: Any) -> ArrayConfig:
-        """Checks that a setting can change to ``value`` while training, and returns the config with that change.
+    def check_setting(self, key: str, value: Any) -> None:
+        """Checks that a setting can change to ``value`` while training.
 
         Raises:
             InputError: If ``key`` cannot change while training, or not to ``value``.
         """
-        if key not in self.changeable:
-            raise InputError(
-                f"{key!r} cannot change while training{closest(key, self.changeable)}; {', '.join(self.changeable)} can"
-            )
-        config = self.config.copy(copy_frozen=False)
-        setattr(config, key, value)
-        config.validate()
-        config.freeze()
-        return config
+        changes.check(self, key, value)
 
     def change_setting(self, key: str, value: Any) -> None:
         """Changes a setting while training; the change is kept in checkpoints.
@@ -267,18 +261,7 @@ class ArrayAlgorithm(Algorithm):
         Raises:
             InputError: If ``key`` cannot change while training, or not to ``value``; nothing changes then.
         """
-        config = self.check_setting(key, value)
-        logger.info("env step %d: %s changes from %r to %r", self.env_steps, key, getattr(self.config, key), value)
-        self.changes[key] = value
-        self.config = config
-        self.apply_settings()
-
-    def redo_changes(self, changes: dict[str, Any]) -> None:
-        """Takes back all changes, then makes those of a checkpoint, except of what :attr:`pinned` names."""
-        kept = {key: value for key, value in changes.items() if key not in self.pinned}
-        for key, value in ({key: getattr(self.own_config, key) for key in self.changes} | kept).items():
-            self.change_setting(key, value)
-        self.changes = kept
+        changes.make(self, key, value)
 
     def apply_settings(self) -> None:
         """Takes over a setting that has changed."""

@@ -10,6 +10,7 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from rayground import checkpoints
+from rayground.algorithms import changes
 from rayground.errors import CheckpointError
 from rayground.policies import TrainedPolicy
 from rayground.results.files import readable
@@ -78,7 +79,7 @@ def load(algorithm: ArrayAlgorithm, folder: Path) -> None:
     algorithm.env_steps = state["env_steps"]
     algorithm._iteration, algorithm._time_total = state["iteration"], state["time_total_s"]
     algorithm.episodes.set_state(state["episodes"])
-    algorithm.redo_changes(state["changes"])
+    changes.redo(algorithm, state["changes"])
     for callback, callback_state in zip(algorithm.callbacks, state["callbacks"], strict=False):
         if callback_state is not None:
             callback.set_state(callback_state)
