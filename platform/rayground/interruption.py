@@ -34,6 +34,7 @@ class Interruption:
         self.signal: int | None = None
         self._also = also
         self._is_listening = False
+        self._raised: int | None = None
         self._process = os.getpid()
 
     def __call__(self) -> bool:
@@ -42,13 +43,21 @@ class Interruption:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Takes over Ctrl-C and SIGTERM: they raise :class:`Interrupted`. Ray sets handlers, so enter this after it."""
+        """Takes over Ctrl-C and SIGTERM: they raise :class:`Interrupted`. Ray sets handlers, so enter this after it.
+
+        Ray drops whatever a handler raises inside of its calls, and raises a bare KeyboardInterrupt: that becomes
+        :class:`Interrupted` again here.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
+        except KeyboardInterrupt as error:
+            if self._raised is None or isinstance(error, Interrupted):
+                raise
+            raise Interrupted(self._raised) from error
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -67,6 +76,7 @@ class Interruption:
             _end_child(number)
             return
         if not self._is_listening or (self.signal is not None and number == signal.SIGINT):
+            self._raised = number
             raise Interrupted(number)
         self.signal = self.signal or number
 

@@ -21,6 +21,7 @@ from snapshots import only_run
 
 from rayground import DQNConfig, Experiment, PPOConfig, Stop
 from rayground.algorithms.config import ArrayConfig
+from rayground.interruption import Interrupted, Interruption
 from rayground.results.runs import RunFiles
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -138,6 +139,22 @@ def test_while_the_algorithm_is_built_there_is_nothing_to_save(run_here: RunHere
     done = run_here("--storage-path", tmp_path, experiment=signalled("on_algorithm_init", number))
     assert (done.code, done.stdout, done.stderr) == (128 + number, "", f"{NOTHING_SAVED}\n")
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_in_a_call_of_rays_keeps_its_number(number: int) -> None:
+    """Ray's calls swallow what a handler raises, and raise KeyboardInterrupt."""
+
+    def call() -> None:
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(10)
+        except Interrupted:
+            raise KeyboardInterrupt from None
+
+    with pytest.raises(Interrupted) as caught, Interruption().on_signals():
+        call()
+    assert caught.value.signal == number
 
 
 def test_a_second_ctrl_c_ends_at_once(run_here: RunHere, tmp_path: Path) -> None:
