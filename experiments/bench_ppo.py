@@ -3,7 +3,7 @@
 8 environments, batches of 256 x 8, 10 epochs of minibatches of 64, separate nets 64-64 tanh, Adam, GAE, one torch
 thread, Gymnasium's plain CartPole stepped one by one. Rounds in turn, medians. Updates are counted by the optimizers;
 an env step without its 10 / 64 updates does not count. (RLlib's batches hold one more row for every episode.) Ours on
-Gymnasium's NumPy-vectorised CartPole stands beside it.
+Gymnasium's NumPy-vectorized CartPole stands beside it.
 """
 
 import sys
@@ -21,7 +21,7 @@ from rayground.cli import guarded
 
 ENVS, FRAGMENT, MINIBATCH, EPOCHS, HIDDEN = 8, 256, 64, 10, [64, 64]
 BATCH = ENVS * FRAGMENT
-VECTORISED = "rayground, NumPy-vectorised CartPole"
+VECTORIZED = "rayground, NumPy-vectorized CartPole"
 SAME: dict[str, Any] = {
     "train_batch_size": BATCH,
     "minibatch_size": MINIBATCH,
@@ -102,7 +102,7 @@ def main() -> int:
     bench.require("stable_baselines3")
     torch.set_num_threads(1)
     quiet.init_ray()
-    configs = {bench.OURS: our_config(), "rllib": stock_config(), VECTORISED: our_config(mode="vector_entry_point")}
+    configs = {bench.OURS: our_config(), "rllib": stock_config(), VECTORIZED: our_config(mode="vector_entry_point")}
     if args.compile:
         configs[bench.COMPILED] = our_config(compiled=True)
     contestants = {name: bench.of_algorithm(config.build_algo()) for name, config in configs.items()}
@@ -112,7 +112,7 @@ def main() -> int:
     title = "PPO on CartPole, env steps per second, 1 torch thread"
     compile_s = contestants[bench.COMPILED].compile_s if args.compile else 0.0
     better = bench.print_race(title, taken, ("rllib", "sb3"), updates, compile_s)
-    print(f"{VECTORISED}: {bench.medians(taken)[VECTORISED]:,.1f}")
+    print(f"{VECTORIZED}: {bench.medians(taken)[VECTORIZED]:,.1f}")
     details = {"env_steps_per_s": taken, "updates_per_env_step": updates, "compile_s": compile_s}
     bench.write_json(args.json, better, **details, **vars(args))
     return 0

@@ -21,11 +21,10 @@ from rayground.algorithms.limits import Number
 from rayground.algorithms.supported import NUMBERS, SUPPORTED
 from rayground.errors import InputError
 from rayground.learners.advantages import gae
+from rayground.learners.lean import Arrays
 from rayground.learners.ppo import ADVANTAGES, VALUE_TARGETS, PPOLearner, UpdateSettings
 from rayground.rollouts.rollout import Rollout
 from rayground.schedules import as_schedule
-
-Arrays = dict[str, np.ndarray]
 
 
 class PPOConfig(ArrayConfig, RLlibPPOConfig):

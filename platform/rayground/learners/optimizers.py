@@ -21,8 +21,8 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
 }
 
-Moments = dict[str, Tensor]
-Group = dict[str, Any]
+MomentVectors = dict[str, Tensor]
+ParamGroup = dict[str, Any]
 
 _HOW_TORCH_COMPUTES = {"foreach", "fused", "capturable", "differentiable"}
 """Arguments without a say in what is computed; how, is chosen here."""
@@ -62,7 +62,7 @@ def make_optimizer(parameters: Iterable[torch.nn.Parameter], value: Any, lr: flo
     return optimizer_class(parameters, lr=lr, **options)
 
 
-def scheduled_groups(optimizer: torch.optim.Optimizer) -> list[Group]:
+def scheduled_groups(optimizer: torch.optim.Optimizer) -> list[ParamGroup]:
     """The parameter groups that begin with the optimizer's own rate, which follow the schedule; others keep theirs."""
     return [group for group in optimizer.param_groups if group["lr"] == optimizer.defaults["lr"]]
 
@@ -95,7 +95,7 @@ class FlatStepper:
         self._vector, self._group = flat.vector, optimizer.param_groups[0]
         self._function = _FUNCTIONS[type(optimizer)]
         self._step = torch.zeros((), device=flat.vector.device)
-        self._moments = {name: torch.zeros_like(flat.vector) for name in _moments(self._group)}
+        self._moments = {name: torch.zeros_like(flat.vector) for name in _moment_names(self._group)}
         self._state = optimizer.state
         views = {name: flat.views(vector) for name, vector in self._moments.items()}
         for i, parameter in enumerate(flat.parameters):
@@ -135,7 +135,7 @@ class OwnStepper:
         self._optimizer.state.update({parameter: dict(values) for parameter, values in moments.items()})
 
 
-def _moments(group: Group) -> list[str]:
+def _moment_names(group: ParamGroup) -> list[str]:
     """Names of the vectors that an optimizer with these options keeps, as torch calls them."""
     if "betas" in group:
         return ["exp_avg", "exp_avg_sq"] + ["max_exp_avg_sq"] * group["amsgrad"]
@@ -143,11 +143,13 @@ def _moments(group: Group) -> list[str]:
     return (["square_avg"] + ["grad_avg"] * group["centered"] if "alpha" in group else []) + momentum
 
 
-def _listed(moments: Moments, name: str) -> list[Tensor]:
+def _listed(moments: MomentVectors, name: str) -> list[Tensor]:
     return [moments[name]] if name in moments else []
 
 
-def _adam(vector: Tensor, gradient: Tensor, moments: Moments, step: Tensor, rate: float | Tensor, group: Group) -> None:
+def _adam(
+    vector: Tensor, gradient: Tensor, moments: MomentVectors, step: Tensor, rate: float | Tensor, group: ParamGroup
+) -> None:
     average, square, largest = (_listed(moments, name) for name in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"))
     beta1, beta2 = group["betas"]
     settings: dict[str, Any] = {"lr": rate, "beta1": beta1, "beta2": beta2} | _same(
@@ -174,7 +176,7 @@ def _adam(vector: Tensor, gradient: Tensor, moments: Moments, step: Tensor, rate
 
 
 def _rmsprop(
-    vector: Tensor, gradient: Tensor, moments: Moments, step: Tensor, rate: float | Tensor, group: Group
+    vector: Tensor, gradient: Tensor, moments: MomentVectors, step: Tensor, rate: float | Tensor, group: ParamGroup
 ) -> None:
     rmsprop(
         [vector],
@@ -190,7 +192,9 @@ def _rmsprop(
     )
 
 
-def _sgd(vector: Tensor, gradient: Tensor, moments: Moments, step: Tensor, rate: float | Tensor, group: Group) -> None:
+def _sgd(
+    vector: Tensor, gradient: Tensor, moments: MomentVectors, step: Tensor, rate: float | Tensor, group: ParamGroup
+) -> None:
     step += 1
     sgd(
         [vector],
@@ -202,11 +206,11 @@ def _sgd(vector: Tensor, gradient: Tensor, moments: Moments, step: Tensor, rate:
     )
 
 
-def _same(group: Group, *names: str) -> dict[str, Any]:
+def _same(group: ParamGroup, *names: str) -> dict[str, Any]:
     return {name: group[name] for name in names}
 
 
-_FUNCTIONS: dict[type, Callable[[Tensor, Tensor, Moments, Tensor, float | Tensor, Group], None]] = {
+_FUNCTIONS: dict[type, Callable[[Tensor, Tensor, MomentVectors, Tensor, float | Tensor, ParamGroup], None]] = {
     torch.optim.Adam: _adam,
     torch.optim.RMSprop: _rmsprop,
     torch.optim.SGD: _sgd,
