@@ -57,6 +57,14 @@ def test_same_seed_same_run_also_after_a_resume_and_another_seed_another(
         assert {float(array) for name, array in arrays.items() if name.endswith(".count")} == {400.0}
 
 
+def test_a_batch_has_transitions_also_where_all_environments_reset_themselves_at_once(build: Build) -> None:
+    config = tiny_ppo.config.copy(copy_frozen=False).environment("envs:rayground/TimeLimited-v0")
+    config.env_runners(rollout_fragment_length=1).training(train_batch_size=2, minibatch_size=2)
+    made = build(config=config.reporting(min_sample_timesteps_per_iteration=40))
+    made.train()
+    assert (made.env_steps, made.updates) == (40, 20)
+
+
 @pytest.mark.usefixtures("one_ray")
 def test_with_two_runners_what_goes_on_from_a_checkpoint_has_the_rows_of_what_went_on(
     build: Build, tmp_path: Path

@@ -164,11 +164,17 @@ class PPO(ArrayAlgorithm):
         """Takes the steps of a batch with the policy as it is; fewer where an interruption has ended environments."""
         length = self.config.get_rollout_fragment_length()
         rollouts: list[Rollout] = []
-        while sum(rollout.valid.size for rollout in rollouts) < self.config.total_train_batch_size:
+        while not self._is_batch(rollouts):
             rollouts += (found := self.sample(length))
             if not found and self.interruption():
                 break
         return rollouts
+
+    def _is_batch(self, rollouts: list[Rollout]) -> bool:
+        """Whether there are rows enough; where all environments reset themselves at once, they hold no transition."""
+        num_rows = sum(rollout.valid.size for rollout in rollouts)
+        num_transitions = sum(rollout.num_env_steps for rollout in rollouts)
+        return num_rows >= self.config.total_train_batch_size and num_transitions >= max(1, self.config.num_learners)
 
     def judge(self, rollout: Rollout) -> Arrays:
         """The transitions of a rollout as flat columns ``[L, ...]``, with advantages and value targets."""
