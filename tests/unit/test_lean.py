@@ -141,6 +141,11 @@ class Regularized(PPOLearner):
         return loss + 0.1 * sum(parameter.square().sum() for parameter in self.policy_module.parameters())
 
 
+class PerRow(PPOLearner):
+    def compute_loss_for_module(self, **kwargs: Any) -> torch.Tensor:
+        return super().compute_loss_for_module(**kwargs) * torch.ones(3)
+
+
 class TwoRates(PPOLearner):
     """A user's learner: the value function keeps a rate of its own."""
 
@@ -160,6 +165,14 @@ def test_a_term_added_to_the_loss_is_learnt_from() -> None:
         made.learn(ppo_batch(), call())
     expected = {name: value - 0.5 * 0.2 * before[name] for name, value in weights(plain).items()}
     assert_equal_weights(weights(ours), expected, atol=1e-6)
+
+
+def test_a_loss_per_row_is_refused() -> None:
+    made = ppo_learner(PerRow)
+    before = weights(made)
+    with pytest.raises(InputError, match=r"^PerRow.compute_loss_for_module: expected a scalar, got shape \[3\]: take"):
+        made.learn(ppo_batch(), call())
+    assert_equal_weights(weights(made), before)
 
 
 def test_parameter_groups_keep_their_rates_and_those_at_the_configs_rate_follow_its_schedule() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from custom_models.nets.normalizer import running_norms
 from rayground import quiet
-from rayground.errors import CheckpointError, RunError
+from rayground.errors import CheckpointError, InputError, RunError
 from rayground.learners.compiling import compiled_step
 from rayground.learners.flat import FlatParameters
 from rayground.learners.optimizers import (
@@ -106,11 +106,20 @@ class LeanTorchLearner(TorchLearner):
         return self._lr(env_steps)
 
     def loss(self, batch: Tensors) -> tuple[Tensor, Tensors]:
-        """The loss of a minibatch (scalar), and what the loss put into ``fwd_out[STATS]``."""
+        """The loss of a minibatch (scalar), and what the loss put into ``fwd_out[STATS]``.
+
+        Raises:
+            InputError: If ``compute_loss_for_module`` gives no scalar, such as a loss per row.
+        """
         fwd_out = self.policy_module.forward_train(batch)
         loss = self.compute_loss_for_module(
             module_id=DEFAULT_MODULE_ID, config=self.config, batch=batch, fwd_out=fwd_out
         )
+        if loss.ndim:
+            raise InputError(
+                f"{type(self).__name__}.compute_loss_for_module: expected a scalar, got shape {list(loss.shape)}: "
+                "take the mean"
+            )
         return loss, fwd_out.get(STATS, {})
 
     def gradient(self, batch: Tensors) -> tuple[Tensor, Tensors]:
