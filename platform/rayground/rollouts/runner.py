@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import secrets
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
@@ -65,6 +67,12 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         super().make_env()
         if hasattr(self, "sampling"):
             self.sampling.forget()
+
+    def stop(self) -> None:
+        """Closes the environments; those in processes that a signal has ended are closed already."""
+        with suppress(ConnectionError, EOFError), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*Calling `close` while waiting")
+            super().stop()
 
     def sample_arrays(
         self, num_steps: int, env_steps: int, *, weights: Weights | None = None, reset: bool = False
