@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rayground.errors import InputError
+
+_ENGINE: Any = torch.autograd.Variable._execution_engine
 
 
 class FlatParameters:
@@ -37,7 +40,7 @@ class FlatParameters:
         self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
         for parameter, view in zip(self.parameters, self.views(self.vector), strict=True):
             parameter.data = view
-        self._gradient = torch.zeros_like(self.vector)
+        self._gradient, self._inputs = torch.zeros_like(self.vector), tuple(self.parameters)
         self._gradient_views = list(zip(self.parameters, self.views(self._gradient), strict=True))
 
     def views(self, vector: Tensor) -> list[Tensor]:
@@ -53,7 +56,16 @@ class FlatParameters:
         self._gradient.zero_()
         for parameter, view in self._gradient_views:
             parameter.grad = view
-        torch.autograd.backward(loss, one_if_finite(loss), inputs=self.parameters)
+        # What torch.autograd.backward() ends in. Its checks take a fifth of the time that a small network's pass does.
+        _ENGINE.run_backward(
+            (loss,),
+            (one_if_finite(loss),),
+            False,  # the graph is not kept,
+            False,  # nor is one made of the pass
+            self._inputs,
+            allow_unreachable=True,
+            accumulate_grad=True,
+        )
         return self._gradient
 
 
