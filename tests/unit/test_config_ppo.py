@@ -80,6 +80,12 @@ def test_a_value_that_cannot_be_is_an_error_of_one_line(settings: dict[str, Any]
     assert len(str(refused.value)) < 250
 
 
+def test_clipping_beside_normalizing_is_an_error() -> None:
+    with pytest.raises(InputError, match="clip_actions=True has no effect beside normalize_actions=True"):
+        config().env_runners(clip_actions=True).validate()
+    config().env_runners(clip_actions=True, normalize_actions=False).validate()
+
+
 def test_a_batch_needs_a_step_of_every_environment() -> None:
     made = config().env_runners(num_env_runners=2, num_envs_per_env_runner=40).training(train_batch_size=64)
     with pytest.raises(InputError, match="at least one step of each of the 80 environments, got 64"):

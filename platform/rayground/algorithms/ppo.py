@@ -88,6 +88,11 @@ class PPOConfig(ArrayConfig, RLlibPPOConfig):
     def validate(self) -> None:
         """Checks PPO's own settings after those that all algorithms share."""
         super().validate()
+        if self.clip_actions and self.normalize_actions:
+            raise InputError(
+                "clip_actions=True has no effect beside normalize_actions=True, which keeps actions within the bounds: "
+                "set normalize_actions=False"
+            )
         as_schedule(self.clip_param, "clip_param", 0)
         as_schedule(self.entropy_coeff, "entropy_coeff", 0)
         if self.vf_clip_param != math.inf:
