@@ -1,4 +1,4 @@
-"""PPO on NumPy-vectorised CartPole-v1: a 20-episode mean return of 475 in about 25,000 env steps, 2 to 3 s."""
+"""PPO on NumPy-vectorized CartPole-v1: a 20-episode mean return of 475 in about 25,000 env steps, 2 to 3 s."""
 
 from custom_models.actor_critic_module import actor_critic_mlp
 from rayground import Experiment, PPOConfig, Stop

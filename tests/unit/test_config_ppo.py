@@ -81,9 +81,12 @@ def test_a_value_that_cannot_be_is_an_error_of_one_line(settings: dict[str, Any]
 
 
 def test_clipping_beside_normalizing_is_an_error() -> None:
+    made = config()
+    made.clip_actions = True
     with pytest.raises(InputError, match="clip_actions=True has no effect beside normalize_actions=True"):
-        config().env_runners(clip_actions=True).validate()
-    config().env_runners(clip_actions=True, normalize_actions=False).validate()
+        made.validate()
+    made.normalize_actions = False
+    made.validate()
 
 
 def test_a_batch_needs_a_step_of_every_environment() -> None:
