@@ -62,7 +62,7 @@ def test_a_batch_has_transitions_also_where_all_environments_reset_themselves_at
     config.env_runners(rollout_fragment_length=1).training(train_batch_size=2, minibatch_size=2)
     made = build(config=config.reporting(min_sample_timesteps_per_iteration=40))
     made.train()
-    assert (made.env_steps, made.updates) == (40, 20)
+    assert (made.env_steps, made.batches, made.updates) == (40, 20, 60)
 
 
 @pytest.mark.usefixtures("one_ray")

@@ -149,7 +149,7 @@ class PPO(ArrayAlgorithm):
     def setup(self, config: PPOConfig) -> None:
         """Builds runners and learner (RLlib)."""
         super().setup(config)
-        self.updates = 0
+        self.batches = self.updates = 0
         self.kl_coeff = config.kl_coeff
         self._learned: list[dict[str, float]] = []
 
@@ -200,13 +200,14 @@ class PPO(ArrayAlgorithm):
         """Takes several epochs over a batch, then adapts the coefficient of the divergence as RLlib does."""
         settings = UpdateSettings(
             env_steps=self.env_steps,
-            seed=self.seed_for("minibatches", self.updates),
+            seed=self.seed_for("minibatches", self.batches),
             clip=as_schedule(self.config.clip_param, "clip_param")(self.env_steps),
             entropy_coeff=as_schedule(self.config.entropy_coeff, "entropy_coeff")(self.env_steps),
             kl_coeff=self.kl_coeff,
         )
         learned = self.learner.learn(batch, settings)
-        self.updates += 1
+        self.batches += 1
+        self.updates += int(learned.pop("updates"))
         if self.config.use_kl_loss:
             target = self.config.kl_target
             self.kl_coeff *= 1.5 if learned["kl"] > 2.0 * target else 0.5 if learned["kl"] < 0.5 * target else 1.0
@@ -225,12 +226,12 @@ class PPO(ArrayAlgorithm):
         return row
 
     def extra_state(self) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
-        """The number of updates, which the order of minibatches goes by, and the coefficient of the divergence."""
-        return {"updates": self.updates, "kl_coeff": self.kl_coeff}, {}
+        """Counters, by one of which the order of minibatches goes, and the coefficient of the divergence."""
+        return {"batches": self.batches, "updates": self.updates, "kl_coeff": self.kl_coeff}, {}
 
     def load_extra_state(self, extra: dict[str, Any], checkpoint: Any) -> None:
         """Restores what :meth:`extra_state` gave."""
-        self.updates, self.kl_coeff = extra["updates"], extra["kl_coeff"]
+        self.batches, self.updates, self.kl_coeff = extra["batches"], extra["updates"], extra["kl_coeff"]
 
 
 def _joined(parts: list[Arrays]) -> Arrays:

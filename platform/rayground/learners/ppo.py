@@ -114,7 +114,7 @@ class PPOLearner(LeanTorchLearner, PPOTorchLearner):
 
         Returns:
             Means over the minibatches of losses and gradient norms; entropy, divergence, share of clipped ratios and
-            explained variance of the batch after the update.
+            explained variance of the batch after the update; and the number of ``updates``, one for each minibatch.
         """
         self._clip, self._entropy_coeff = self.changing(settings.clip), self.changing(settings.entropy_coeff)
         self._kl_coeff = self.changing(settings.kl_coeff)
@@ -126,8 +126,9 @@ class PPOLearner(LeanTorchLearner, PPOTorchLearner):
             for k in range(len(order_KB)):
                 self.minibatch_step({name: column[k] for name, column in shuffled.items()}, settings.env_steps)
             found.append(self.collect())
-        means = {name: torch.cat([stats[name] for stats in found]).mean().item() for name in found[0]}
-        return means | self._assess(columns)
+        all_K = {name: torch.cat([stats[name] for stats in found]) for name in found[0]}
+        means = {name: values_K.mean().item() for name, values_K in all_K.items()}
+        return means | self._assess(columns) | {"updates": len(all_K["loss"])}
 
     def _orders(self, length: int, seed: int) -> Iterator[Tensor]:
         """Rows of the minibatches ``[K, B]``, about an epoch at a time.
