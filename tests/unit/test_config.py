@@ -188,6 +188,12 @@ def test_fragments_may_be_shorter_than_n_step() -> None:
     assert (made.n_step, made.get_rollout_fragment_length()) == (3, 1)
 
 
+@pytest.mark.parametrize(("runners", "given", "length"), [(0, "auto", 1), (2, "auto", 8), (2, 3, 3)])
+def test_remote_runners_are_asked_for_several_steps_at_once(runners: int, given: Any, length: int) -> None:
+    made = config().env_runners(num_env_runners=runners, rollout_fragment_length=given)
+    assert made.get_rollout_fragment_length() == length
+
+
 def test_a_hook_that_is_never_called_is_an_error() -> None:
     with pytest.raises(InputError, match="on_env_runners_recreated is not supported: it would never be called"):
         config().callbacks([ReturnThreshold(1.0, stop=True), Replaced]).validate()

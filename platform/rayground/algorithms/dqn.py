@@ -115,8 +115,13 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
             self.n_step = n_step
 
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
-        """Vector steps between two updates of the policy; "auto" is 1, whatever ``n_step`` is."""
-        return 1 if self.rollout_fragment_length == "auto" else self.rollout_fragment_length
+        """Vector steps between two updates of the policy; "auto" is 1, and 8 with remote runners.
+
+        Asking a remote runner costs more than a step: with fragments of 1, runners are slower than none.
+        """
+        if self.rollout_fragment_length != "auto":
+            return self.rollout_fragment_length
+        return 8 if self.num_env_runners else 1
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """The MLP that ``dueling`` and ``model_config`` (``fcnet_hiddens``, ``fcnet_activation``) describe."""
