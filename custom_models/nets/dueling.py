@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -38,8 +39,10 @@ class DuelingHead(nn.Module):
             self.streams = _TwoStreams(in_features, num_actions, units, activation)
         # V + A - mean(A) is a fixed linear map of (V, A). One matrix product instead of mean, difference and sum
         # makes the head nearly as cheap as a plain one, forward and backward.
-        centred = torch.eye(num_actions) - 1.0 / num_actions
-        self.register_buffer("combine", torch.cat([torch.ones(1, num_actions), centred]), persistent=False)
+        # In NumPy: torch.eye on the device "meta", where specs try their nets, imports torch's compiler for a second.
+        centred = np.eye(num_actions, dtype=np.float32) - np.float32(1.0 / num_actions)
+        combine = np.concatenate([np.ones((1, num_actions), np.float32), centred])
+        self.register_buffer("combine", torch.from_numpy(combine), persistent=False)
 
     def forward(self, features: Tensor, action_mask: Tensor | None = None) -> Tensor:
         """Returns the action values.

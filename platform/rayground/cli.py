@@ -100,7 +100,8 @@ def _answered(command: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except RunError as error:
-        print(getattr(error, "traceback", ""), end="", file=sys.stderr)
+        if own := getattr(error, "traceback", ""):
+            print(own.rstrip("\n"), file=sys.stderr)
         print(f"error: {error}", file=sys.stderr)
         return 1
 

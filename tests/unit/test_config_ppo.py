@@ -9,6 +9,7 @@ from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from custom_models.actor_critic_module import ActorCriticModule
 from rayground import PPOConfig
 from rayground.errors import InputError
+from rayground.learners.ppo import PPOLearner
 from rayground.schedules import Cosine
 
 
@@ -78,6 +79,18 @@ def test_a_value_that_cannot_be_is_an_error_of_one_line(settings: dict[str, Any]
         config().training(**settings).validate()
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 250
+
+
+class Ignored(PPOLearner):
+    """Overrides a hook that RLlib's learner would call."""
+
+    def postprocess_gradients(self, gradients_dict: Any) -> Any:
+        return gradients_dict
+
+
+def test_a_learner_with_a_hook_that_is_never_called_is_an_error() -> None:
+    with pytest.raises(InputError, match="learner_class: Ignored.postprocess_gradients would never be called: override"):
+        config().learners(learner_class=Ignored).validate()
 
 
 def test_clipping_beside_normalizing_is_an_error() -> None:

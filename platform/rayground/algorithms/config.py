@@ -17,7 +17,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from rayground.algorithms.connectors import completed
 from rayground.algorithms.limits import Number
 from rayground.algorithms.processes import check_processes
-from rayground.algorithms.supported import EVALUATION, FIRED, HINTS, NUMBERS, RLLIBS_OWN, SUPPORTED
+from rayground.algorithms.supported import EVALUATION, FIRED, HINTS, NEVER_CALLED, NUMBERS, RLLIBS_OWN, SUPPORTED
 from rayground.errors import InputError, closest
 from rayground.learners.group import Group
 from rayground.learners.optimizers import parse_optimizer
@@ -200,6 +200,12 @@ class ArrayConfig(AlgorithmConfig):
             raise InputError(
                 f"learner_class: expected {needed.__name__} or a subclass, got {self.learner_class!r}: leave it out"
             )
+        for hook in NEVER_CALLED:
+            if getattr(self.learner_class, hook) is not getattr(needed, hook):
+                raise InputError(
+                    f"learner_class: {self.learner_class.__name__}.{hook} would never be called: "
+                    "override compute_loss_for_module or configure_optimizers_for_module"
+                )
 
     def _check_evaluation(self) -> None:
         given = {} if self.evaluation_config is None else self.evaluation_config

@@ -114,3 +114,14 @@ HINTS = {
     "exploration_config": "use epsilon",
 }
 """What to do instead of a setting that is not supported."""
+
+NEVER_CALLED = (
+    "after_gradient_based_update",
+    "apply_gradients",
+    "before_gradient_based_update",
+    "compute_gradients",
+    "compute_losses",
+    "postprocess_gradients",
+    "postprocess_gradients_for_module",
+)
+"""Hooks of RLlib's learners that ours do without."""

@@ -115,11 +115,9 @@ class LeanTorchLearner(TorchLearner):
         loss = self.compute_loss_for_module(
             module_id=DEFAULT_MODULE_ID, config=self.config, batch=batch, fwd_out=fwd_out
         )
-        if loss.ndim:
-            raise InputError(
-                f"{type(self).__name__}.compute_loss_for_module: expected a scalar, got shape {list(loss.shape)}: "
-                "take the mean"
-            )
+        if not isinstance(loss, Tensor) or loss.ndim:
+            found = f"shape {list(loss.shape)}: take the mean" if isinstance(loss, Tensor) else f"{loss!r}"
+            raise InputError(f"{type(self).__name__}.compute_loss_for_module: expected a scalar tensor, got {found}")
         return loss, fwd_out.get(STATS, {})
 
     def gradient(self, batch: Tensors) -> tuple[Tensor, Tensors]:
