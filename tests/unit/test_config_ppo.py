@@ -89,7 +89,7 @@ class Ignored(PPOLearner):
 
 
 def test_a_learner_with_a_hook_that_is_never_called_is_an_error() -> None:
-    with pytest.raises(InputError, match="learner_class: Ignored.postprocess_gradients would never be called: override"):
+    with pytest.raises(InputError, match=r"Ignored\.postprocess_gradients would never be called: override"):
         config().learners(learner_class=Ignored).validate()
 
 

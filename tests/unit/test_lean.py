@@ -170,7 +170,9 @@ def test_a_term_added_to_the_loss_is_learnt_from() -> None:
 def test_a_loss_per_row_is_refused() -> None:
     made = ppo_learner(PerRow)
     before = weights(made)
-    with pytest.raises(InputError, match=r"^PerRow.compute_loss_for_module: expected a scalar tensor, got shape \[3\]: take"):
+    with pytest.raises(
+        InputError, match=r"^PerRow\.compute_loss_for_module: expected a scalar tensor, got shape \[3\]"
+    ):
         made.learn(ppo_batch(), call())
     assert_equal_weights(weights(made), before)
 
