@@ -34,6 +34,14 @@ def shortened(line: str, iterations: int) -> list[str]:
     return [*words, "--stop-iters", str(iterations), "--evaluation-duration", "2"]
 
 
+LEARNS_WITH_IT = """
+from rayground import PPOConfig
+config = PPOConfig().environment("CartPole-v1").learners(learner_class=SmallWeights)
+algorithm = config.training(train_batch_size=64, minibatch_size=32, num_epochs=1).build_algo()
+assert algorithm.train()["headline"]["learner/size"] > 0
+"""
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Command:
     return Command(tmp_path_factory.mktemp("home"))
@@ -71,7 +79,7 @@ def test_the_commands_in_their_order(home: Command) -> None:
 @pytest.mark.timeout(300)
 def test_the_code(home: Command, tmp_path: Path) -> None:
     python = [block for block in blocks("python") if "policy_file" not in block]
-    assert len(python) == 4
+    assert len(python) == 5
     for block in python:
         if "experiment.main()" in block:
             (tmp_path / "my_acrobot.py").write_text(block)
@@ -80,6 +88,7 @@ def test_the_code(home: Command, tmp_path: Path) -> None:
             assert "my_acrobot stopped" in done.stdout
         else:
             code = block.replace("env_steps=5_000", "env_steps=1_500")
+            code += LEARNS_WITH_IT if "class SmallWeights" in block else ""
             words = [sys.executable, "-c", code]
             env = {"PATH": "/usr/bin:/bin", "HOME": str(home.home), "PYTHONPATH": str(ROOT)}
             done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=env)
