@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar, cast
 
@@ -156,11 +157,8 @@ class ArrayConfig(AlgorithmConfig):
 
     def _validate_new_api_stack_settings(self) -> None:
         """RLlib knows piecewise learning rates only, so it gets to see ours as the number they start with."""
-        lr, self.lr = self.lr, as_schedule(self.lr, "lr", 0)(0)
-        try:
+        with shown_as(self, lr=as_schedule(self.lr, "lr", 0)(0)):
             super()._validate_new_api_stack_settings()
-        finally:
-            self.lr = lr
 
     def _check_supported(self) -> None:
         if self.is_multi_agent:
@@ -231,6 +229,19 @@ class ArrayConfig(AlgorithmConfig):
         for hook in dir(RLlibCallback):
             if hook.startswith("on_") and hook not in FIRED and overrides(self, hook):
                 raise InputError(f"{hook} is not supported: it would never be called")
+
+
+@contextmanager
+def shown_as(config: ArrayConfig, **settings: Any) -> Iterator[None]:
+    """Shows other settings to RLlib's own checks, which refuse some that ours allow; afterwards all are as before."""
+    own = {name: getattr(config, name) for name in settings}
+    for name, value in settings.items():
+        setattr(config, name, value)
+    try:
+        yield
+    finally:
+        for name, value in own.items():
+            setattr(config, name, value)
 
 
 @cache

@@ -11,7 +11,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 
 from custom_models import q_module
 from rayground.algorithms.base import ArrayAlgorithm
-from rayground.algorithms.config import ArrayConfig
+from rayground.algorithms.config import ArrayConfig, shown_as
 from rayground.algorithms.limits import Number
 from rayground.algorithms.supported import NUMBERS, SUPPORTED
 from rayground.errors import InputError
@@ -108,11 +108,8 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
 
     def _validate_by_rllib(self) -> None:
         """RLlib wants fragments of at least ``n_step``; our replay's lanes go on from one fragment to the next."""
-        n_step, self.n_step = self.n_step, 1
-        try:
+        with shown_as(self, n_step=1):
             super()._validate_by_rllib()
-        finally:
-            self.n_step = n_step
 
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
         """Vector steps between two updates of the policy; "auto" is 1, and 8 with remote runners.

@@ -16,7 +16,7 @@ from ray.rllib.utils.typing import LearningRateOrSchedule
 from custom_models.actor_critic_module import actor_critic_mlp
 from rayground import module_checks
 from rayground.algorithms.base import ArrayAlgorithm
-from rayground.algorithms.config import ArrayConfig
+from rayground.algorithms.config import ArrayConfig, shown_as
 from rayground.algorithms.limits import Number
 from rayground.algorithms.supported import NUMBERS, SUPPORTED
 from rayground.errors import InputError
@@ -105,12 +105,8 @@ class PPOConfig(ArrayConfig, RLlibPPOConfig):
 
     def _validate_by_rllib(self) -> None:
         """RLlib knows piecewise entropy coefficients only, and wants fragments that fill a batch exactly."""
-        own = (self.entropy_coeff, self.rollout_fragment_length)
-        self.entropy_coeff, self.rollout_fragment_length = 0.0, "auto"
-        try:
+        with shown_as(self, entropy_coeff=0.0, rollout_fragment_length="auto"):
             super()._validate_by_rllib()
-        finally:
-            self.entropy_coeff, self.rollout_fragment_length = own
 
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
         """Vector steps of each runner in one call; "auto" is as many as fill a batch."""
