@@ -1,4 +1,4 @@
-"""PPO on Pendulum-v1, observations normalised: a 20-episode mean return of -200 in about 30,000 env steps, 5 s."""
+"""PPO on Pendulum-v1, observations normalized: a 20-episode mean return of -200 in about 30,000 env steps, 5 s."""
 
 from custom_models.actor_critic_module import actor_critic_mlp
 from rayground import Experiment, PPOConfig, Stop

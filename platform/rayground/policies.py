@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from rayground import policy_file
 from rayground.errors import InputError, RunError
 from rayground.spaces import actions_for_env, as_batch
+from rayground.weights import misfits
 
 EXPORT_TOLERANCE = 1e-6
 
@@ -53,10 +54,7 @@ class TrainedPolicy:
         Raises:
             InputError: If names or shapes do not fit; nothing is loaded then.
         """
-        own = self._module.state_dict()
-        wrong = sorted(own.keys() ^ weights.keys())
-        wrong += sorted(name for name in own.keys() & weights.keys() if own[name].shape != np.shape(weights[name]))
-        if wrong:
+        if wrong := misfits(self._module, weights):
             raise InputError(f"set_weights: names or shapes that do not fit the module: {', '.join(wrong[:5])}")
         self._module.load_state_dict({name: torch.as_tensor(value) for name, value in weights.items()})
         self._on_change()

@@ -15,6 +15,7 @@ from rayground.errors import CheckpointError
 from rayground.policies import TrainedPolicy
 from rayground.results.files import readable
 from rayground.seeding import get_rng_state, set_rng_state
+from rayground.weights import misfits
 
 if TYPE_CHECKING:
     from rayground.algorithms.base import ArrayAlgorithm
@@ -118,11 +119,11 @@ def read_policy(folder: Path) -> TrainedPolicy:
     arrays = checkpoints.load_checkpoint(folder, groups=["module"]).arrays("module")
     spec = config.get_rl_module_spec(spaces={DEFAULT_MODULE_ID: (observation_space, action_space)}, inference_only=True)
     module = spec.build()
-    own = module.state_dict()
-    wrong = [name for name, value in own.items() if name not in arrays or arrays[name].shape != value.shape]
-    if wrong:
+    # A module for acting only lacks some of what was trained.
+    weights = {name: arrays[name] for name in module.state_dict() if name in arrays}
+    if wrong := misfits(module, weights):
         raise CheckpointError(f"{folder}: its weights do not fit {type(module).__name__}: {', '.join(wrong[:5])}")
-    module.load_state_dict({name: torch.as_tensor(arrays[name]) for name in own})
+    module.load_state_dict({name: torch.as_tensor(value) for name, value in weights.items()})
     return TrainedPolicy(module, config)
 
 

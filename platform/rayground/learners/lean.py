@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from rayground.learners.sharding import average_over_learners
 from rayground.rollouts.moments import Moments
 from rayground.schedules import Schedule, as_schedule
 from rayground.startup import without_compiler
+from rayground.weights import misfits
 
 logger = logging.getLogger("rayground")
 
@@ -167,9 +169,9 @@ class LeanTorchLearner(TorchLearner):
         stats["grad_norm"] = self.take_step(gradient_P, rate)
         return stats
 
+    @abstractmethod
     def example_batch(self) -> Tensors:
         """A minibatch of zeros in the shapes and dtypes of those that :meth:`minibatch_step` will get."""
-        raise NotImplementedError
 
     def _not_finite(self, env_steps: int, batch: Tensors, loss: Tensor) -> str:
         if torch.isfinite(loss):
@@ -209,10 +211,7 @@ class LeanTorchLearner(TorchLearner):
         Raises:
             CheckpointError: If names or shapes differ from this module's.
         """
-        own = self.policy_module.state_dict()
-        wrong = sorted(own.keys() ^ arrays.keys())
-        wrong += [name for name in own.keys() & arrays.keys() if own[name].shape != arrays[name].shape]
-        if wrong:
+        if wrong := misfits(self.policy_module, arrays):
             raise CheckpointError(
                 f"the checkpoint's weights do not fit {type(self.policy_module).__name__}: {', '.join(wrong[:5])}"
             )
