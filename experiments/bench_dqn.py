@@ -72,10 +72,9 @@ def ours(args: Args, dueling: bool = False, compiled: bool = False) -> bench.Con
 
 def built(config: Any, args: Args) -> bench.Contestant:
     """An algorithm on CartPole in this process, of which an iteration is a quarter of a round."""
-    config = config.environment("CartPole-v1").debugging(seed=0, log_level="ERROR", log_sys_usage=False)
-    config.env_runners(num_env_runners=0, num_envs_per_env_runner=ENVS, rollout_fragment_length=1)
+    config = bench.on_cartpole(config, ENVS, fragment=1)
     config.reporting(min_sample_timesteps_per_iteration=max(ENVS, args.env_steps // 4))
-    return bench.of_algorithm(config.learners(num_learners=0).build_algo())
+    return bench.of_algorithm(config.build_algo())
 
 
 def sb3_model() -> Any:

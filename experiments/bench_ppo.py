@@ -54,7 +54,7 @@ class Args:
 def stock_config() -> Any:
     """RLlib's PPO."""
     model = {"fcnet_hiddens": HIDDEN, "fcnet_activation": "tanh", "vf_share_layers": False}
-    return on_cartpole(StockPPOConfig().training(**SAME).rl_module(model_config=model))
+    return bench.on_cartpole(StockPPOConfig().training(**SAME).rl_module(model_config=model), ENVS, FRAGMENT)
 
 
 def our_config(compiled: bool = False, mode: str = "sync") -> Any:
@@ -62,14 +62,7 @@ def our_config(compiled: bool = False, mode: str = "sync") -> Any:
     config = PPOConfig().training(**SAME).rl_module(rl_module_spec=actor_critic_mlp(hidden=HIDDEN))
     if compiled:
         config.framework(torch_compile_learner=True)
-    return on_cartpole(config).env_runners(gym_env_vectorize_mode=mode)
-
-
-def on_cartpole(config: Any) -> Any:
-    """All of it in this process."""
-    config = config.environment("CartPole-v1").debugging(seed=0, log_level="ERROR", log_sys_usage=False)
-    config.env_runners(num_env_runners=0, num_envs_per_env_runner=ENVS, rollout_fragment_length=FRAGMENT)
-    return config.learners(num_learners=0)
+    return bench.on_cartpole(config, ENVS, FRAGMENT).env_runners(gym_env_vectorize_mode=mode)
 
 
 def sb3_model() -> Any:

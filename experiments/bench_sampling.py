@@ -38,16 +38,15 @@ class Args:
     """Where to write the numbers."""
 
 
-def on_cartpole(config: Any) -> Any:
+def built(config: Any) -> Any:
     """The algorithm with its environments in this process."""
-    config = config.environment("CartPole-v1").debugging(seed=0, log_level="ERROR", log_sys_usage=False)
-    config.env_runners(num_env_runners=0, num_envs_per_env_runner=ENVS, rollout_fragment_length=FRAGMENT)
+    config = bench.on_cartpole(config, ENVS, FRAGMENT)
     return config.training(train_batch_size=ENVS * FRAGMENT, minibatch_size=64).build_algo()
 
 
 def ours(with_values: bool = False) -> Callable[[], int]:
     """Ours: a call samples and returns the number of env steps."""
-    algorithm = on_cartpole(PPOConfig().rl_module(rl_module_spec=actor_critic_mlp(hidden=HIDDEN)))
+    algorithm = built(PPOConfig().rl_module(rl_module_spec=actor_critic_mlp(hidden=HIDDEN)))
     module = algorithm.learner.policy_module
 
     def sample() -> int:
@@ -63,7 +62,7 @@ def ours(with_values: bool = False) -> Callable[[], int]:
 def stock() -> Callable[[], int]:
     """RLlib's runner."""
     model = {"fcnet_hiddens": HIDDEN, "fcnet_activation": "tanh", "vf_share_layers": False}
-    runner = on_cartpole(StockPPOConfig().rl_module(model_config=model)).env_runner
+    runner = built(StockPPOConfig().rl_module(model_config=model)).env_runner
     return lambda: sum(len(episode) for episode in runner.sample(num_timesteps=ENVS * FRAGMENT, explore=True))
 
 

@@ -97,6 +97,22 @@ class Contestant:
         return Work(self.env_steps() - steps, self.updates() - updates, seconds)
 
 
+def on_cartpole(config: Any, envs: int, fragment: int) -> Any:
+    """A config of ours or of RLlib's, all of it in this process.
+
+    Args:
+        config: Without environment, runners and learners.
+        envs: CartPole environments, stepped together.
+        fragment: Vector steps of one call of the runner.
+
+    Returns:
+        The same config.
+    """
+    config = config.environment("CartPole-v1").debugging(seed=0, log_level="ERROR", log_sys_usage=False)
+    config.env_runners(num_env_runners=0, num_envs_per_env_runner=envs, rollout_fragment_length=fragment)
+    return config.learners(num_learners=0)
+
+
 def of_algorithm(algorithm: Any) -> Contestant:
     """An algorithm of ours or of RLlib's, with its learner in this process, as a contestant."""
     steps = [0]
