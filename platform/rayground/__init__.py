@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rayground.algorithms.a2c import A2C, A2CConfig
+    from rayground.algorithms.a3c import A3C, A3CConfig
     from rayground.algorithms.dqn import DQN, DQNConfig
     from rayground.algorithms.ppo import PPO, PPOConfig
     from rayground.experiment import CheckpointRule, Experiment
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     from rayground.stop import Stop
 
 _HOME = {
+    "A2C": "rayground.algorithms.a2c",
+    "A2CConfig": "rayground.algorithms.a2c",
+    "A3C": "rayground.algorithms.a3c",
+    "A3CConfig": "rayground.algorithms.a3c",
     "DQN": "rayground.algorithms.dqn",
     "DQNConfig": "rayground.algorithms.dqn",
     "PPO": "rayground.algorithms.ppo",
@@ -31,8 +37,12 @@ _HOME = {
 }
 
 __all__ = [
+    "A2C",
+    "A3C",
     "DQN",
     "PPO",
+    "A2CConfig",
+    "A3CConfig",
     "CheckpointRule",
     "DQNConfig",
     "Experiment",

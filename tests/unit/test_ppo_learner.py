@@ -23,7 +23,8 @@ from tiny_learners import (
 )
 
 from custom_models.actor_critic_module import actor_critic_mlp
-from rayground.learners.ppo import ADVANTAGES, PPOLearner
+from rayground.learners.advantages import ADVANTAGES
+from rayground.learners.ppo import PPOLearner
 from rayground.schedules import Step
 
 LOSSES: dict[str, dict[str, Any]] = {

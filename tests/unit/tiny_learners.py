@@ -18,8 +18,9 @@ from custom_models.actor_critic_module import actor_critic_mlp, distribution_cla
 from custom_models.q_module import dueling_mlp
 from rayground import DQNConfig, PPOConfig
 from rayground.algorithms.config import ArrayConfig
+from rayground.learners.advantages import ADVANTAGES, VALUE_TARGETS
 from rayground.learners.dqn import DQNLearner
-from rayground.learners.ppo import ADVANTAGES, VALUE_TARGETS, PPOLearner, UpdateSettings
+from rayground.learners.ppo import PPOLearner, UpdateSettings
 from rayground.replay import Batch, SlottedReplay
 
 OBS = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)

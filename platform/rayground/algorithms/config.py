@@ -104,6 +104,7 @@ class ArrayConfig(AlgorithmConfig):
             self._check_supported()
             self._check_values()
             check_processes(self)
+            self._check_batch()
             self._check_evaluation()
             self._check_callbacks()
         parse_optimizer(self.optimizer)
@@ -204,6 +205,14 @@ class ArrayConfig(AlgorithmConfig):
                     f"learner_class: {self.learner_class.__name__}.{hook} would never be called: "
                     "override compute_loss_for_module or configure_optimizers_for_module"
                 )
+
+    def _check_batch(self) -> None:
+        """Checks that learners can share a batch equally."""
+        if self._train_batch_size_per_learner is None and self.train_batch_size % max(1, self.num_learners):
+            raise InputError(
+                f"train_batch_size: expected a multiple of num_learners={self.num_learners}, "
+                f"got {self.train_batch_size}; or give train_batch_size_per_learner"
+            )
 
     def _check_evaluation(self) -> None:
         given = {} if self.evaluation_config is None else self.evaluation_config

@@ -5,65 +5,44 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.algorithms.ppo import PPOConfig as RLlibPPOConfig
 from ray.rllib.core.columns import Columns
-from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 from ray.rllib.utils.typing import LearningRateOrSchedule
 
-from custom_models.actor_critic_module import actor_critic_mlp
-from rayground import module_checks
+from rayground.algorithms.actor_critic import ActorCriticConfig, learner_row
 from rayground.algorithms.base import ArrayAlgorithm
-from rayground.algorithms.config import ArrayConfig, shown_as
+from rayground.algorithms.config import shown_as
 from rayground.algorithms.limits import Number
-from rayground.algorithms.supported import NUMBERS, SUPPORTED
 from rayground.errors import InputError
-from rayground.learners.advantages import gae
+from rayground.learners.advantages import judged
 from rayground.learners.lean import Arrays
-from rayground.learners.ppo import ADVANTAGES, VALUE_TARGETS, PPOLearner, UpdateSettings
+from rayground.learners.ppo import PPOLearner, UpdateSettings
 from rayground.rollouts.rollout import Rollout
 from rayground.schedules import as_schedule
 
 
-class PPOConfig(ArrayConfig, RLlibPPOConfig):
+class PPOConfig(ActorCriticConfig, RLlibPPOConfig):
     """RLlib's PPOConfig; ``clip_param`` and ``entropy_coeff`` also take schedules, as ``lr`` does.
 
     ``train_batch_size`` rows are sampled for each update; rows in which an environment resets itself hold no
     transition and are left out. Advantages are normalized within each minibatch.
     """
 
-    supported = SUPPORTED | frozenset(
-        {
-            "clip_param",
-            "clip_actions",
-            "entropy_coeff",
-            "kl_coeff",
-            "kl_target",
-            "lambda_",
-            "minibatch_size",
-            "normalize_actions",
-            "num_epochs",
-            "use_kl_loss",
-            "vf_clip_param",
-            "vf_loss_coeff",
-        }
+    shares_torso = False
+    supported = ActorCriticConfig.supported | frozenset(
+        {"clip_param", "kl_coeff", "kl_target", "minibatch_size", "num_epochs", "use_kl_loss", "vf_clip_param"}
     )
-
     numbers = {
-        **NUMBERS,
+        **ActorCriticConfig.numbers,
         "kl_coeff": Number(0),
         "kl_target": Number(0, above=True),
-        "lambda_": Number(0, 1),
         "minibatch_size": Number(2, whole=True),
         "num_epochs": Number(1, whole=True),
-        "vf_loss_coeff": Number(0),
     }
 
     clip_param: Any
-    entropy_coeff: Any
-    rollout_fragment_length: Any
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or PPO)
@@ -86,15 +65,9 @@ class PPOConfig(ArrayConfig, RLlibPPOConfig):
         return self
 
     def validate(self) -> None:
-        """Checks PPO's own settings after those that all algorithms share."""
+        """Checks PPO's own settings after those that actor-critic algorithms share."""
         super().validate()
-        if self.clip_actions and self.normalize_actions:
-            raise InputError(
-                "clip_actions=True has no effect beside normalize_actions=True, which keeps actions within the bounds: "
-                "set normalize_actions=False"
-            )
         as_schedule(self.clip_param, "clip_param", 0)
-        as_schedule(self.entropy_coeff, "entropy_coeff", 0)
         if self.vf_clip_param != math.inf:
             Number(0, above=True).check(self.vf_clip_param, "vf_clip_param (inf for none)")
         rows, envs = self.total_train_batch_size, self.num_envs_per_env_runner * max(1, self.num_env_runners)
@@ -113,19 +86,6 @@ class PPOConfig(ArrayConfig, RLlibPPOConfig):
         if self.rollout_fragment_length != "auto":
             return self.rollout_fragment_length
         return math.ceil(self.total_train_batch_size / (self.num_envs_per_env_runner * max(1, self.num_env_runners)))
-
-    def get_default_rl_module_spec(self) -> RLModuleSpec:
-        """The MLPs that ``model_config`` (``fcnet_hiddens``, ``fcnet_activation``, ``vf_share_layers``) describes."""
-        own = self.model_config_of_user(
-            {"fcnet_hiddens": [256, 256], "fcnet_activation": "tanh", "vf_share_layers": False}
-        )
-        return actor_critic_mlp(
-            hidden=own["fcnet_hiddens"], activation=own["fcnet_activation"], shared=own["vf_share_layers"]
-        )
-
-    def check_module(self, module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
-        """The inputs of an action distribution, and a value."""
-        module_checks.check_actor_critic_module(module, observation_space, action_space)
 
     def get_default_learner_class(self) -> type[PPOLearner]:
         """Our lean learner."""
@@ -179,17 +139,9 @@ class PPO(ArrayAlgorithm):
 
     def judge(self, rollout: Rollout) -> Arrays:
         """The transitions of a rollout as flat columns ``[L, ...]``, with advantages and value targets."""
-        shape = rollout.obs.shape[:2]
-        values = self.learner.values(rollout.obs.reshape(-1, *rollout.obs.shape[2:])).reshape(shape)
-        advantages, targets = gae(rollout, values, self.config.gamma, self.config.lambda_)
-        columns = {
-            Columns.OBS: rollout.obs[:-1],
-            Columns.ACTIONS: rollout.actions,
-            Columns.ACTION_LOGP: rollout.extras[Columns.ACTION_LOGP],
-            Columns.ACTION_DIST_INPUTS: rollout.extras[Columns.ACTION_DIST_INPUTS],
-            ADVANTAGES: advantages,
-            VALUE_TARGETS: targets,
-        }
+        columns = judged(rollout, self.learner.values, self.config.gamma, self.config.lambda_)
+        for name in (Columns.ACTION_LOGP, Columns.ACTION_DIST_INPUTS):
+            columns[name] = rollout.extras[name]
         return {name: column[rollout.valid] for name, column in columns.items()}
 
     def learn(self, batch: Arrays) -> None:
@@ -211,13 +163,12 @@ class PPO(ArrayAlgorithm):
 
     def metrics_of_iteration(self) -> dict[str, float]:
         """The learner's numbers, as ``docs/metrics.md`` explains them."""
-        row: dict[str, float] = {
+        row = {
             "learner/updates": self.updates,
             "learner/lr": self.learner.learning_rate(self.env_steps),
             "learner/kl_coeff": self.kl_coeff,
         }
-        for name in self._learned[0] if self._learned else ():
-            row[f"learner/{name}"] = float(np.mean([learned[name] for learned in self._learned]))
+        row |= learner_row(self._learned)
         self._learned.clear()
         return row
 

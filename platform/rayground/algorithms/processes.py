@@ -18,7 +18,7 @@ def check_processes(config: AlgorithmConfig) -> None:
     """Checks settings of runners and learners against each other; each alone is in its range.
 
     Raises:
-        InputError: For one that has no effect beside the others, or a batch that learners cannot share equally.
+        InputError: For one that has no effect beside the others.
     """
     remote = config.num_learners > 0
     if config.num_cpus_per_learner != "auto":
@@ -31,8 +31,3 @@ def check_processes(config: AlgorithmConfig) -> None:
     for key, reason in _WITHOUT_EFFECT.items():
         if is_idle[key]:
             raise InputError(f"{key}={getattr(config, key)!r} has no effect: {reason}")
-    if config._train_batch_size_per_learner is None and config.train_batch_size % max(1, config.num_learners):
-        raise InputError(
-            f"train_batch_size: expected a multiple of num_learners={config.num_learners}, "
-            f"got {config.train_batch_size}; or give train_batch_size_per_learner"
-        )

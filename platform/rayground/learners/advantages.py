@@ -2,9 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+from ray.rllib.core.columns import Columns
+from ray.rllib.evaluation.postprocessing import Postprocessing
 
 from rayground.rollouts.rollout import Rollout
+
+ADVANTAGES, VALUE_TARGETS = Postprocessing.ADVANTAGES, Postprocessing.VALUE_TARGETS
+
+WEIGHTS = "weights"
+"""Column of a batch: 0 for a row that holds no transition, the same for all others, 1 on average."""
+
+
+def judged(
+    rollout: Rollout, values: Callable[[np.ndarray], np.ndarray], gamma: float, lambda_: float
+) -> dict[str, np.ndarray]:
+    """What an actor-critic loss reads of a rollout: ``obs``, ``actions``, ``advantages``, ``value_targets``.
+
+    Args:
+        rollout: T steps of N sub-environments.
+        values: Gives values ``[M]`` of observations ``[M, ...]``; called once.
+        gamma: Discount of one env step.
+        lambda_: As in :func:`gae`.
+
+    Returns:
+        Columns ``[T, N, ...]``; where ``rollout.valid`` is False they mean nothing, but are finite.
+    """
+    num_steps, num_envs = rollout.obs.shape[:2]
+    values_TN = values(rollout.obs.reshape(-1, *rollout.obs.shape[2:])).reshape(num_steps, num_envs)
+    advantages, targets = gae(rollout, values_TN, gamma, lambda_)
+    return {
+        Columns.OBS: rollout.obs[:-1],
+        Columns.ACTIONS: rollout.actions,
+        ADVANTAGES: advantages,
+        VALUE_TARGETS: targets,
+    }
 
 
 def gae(rollout: Rollout, values: np.ndarray, gamma: float, lambda_: float) -> tuple[np.ndarray, np.ndarray]:
@@ -17,7 +51,8 @@ def gae(rollout: Rollout, values: np.ndarray, gamma: float, lambda_: float) -> t
         rollout: T steps of N sub-environments.
         values: ``[T + 1, N]`` float32 values of ``rollout.obs``.
         gamma: Discount of one env step.
-        lambda_: Weight of longer returns: 0 for one-step TD errors, 1 for the whole return.
+        lambda_: Weight of longer returns: 0 for one-step TD errors; 1 for n-step returns, with the n that is left of
+            the fragment or the episode, as in A3C (Mnih et al. 2016, https://arxiv.org/abs/1602.01783).
 
     Returns:
         ``[T, N]`` float32 advantages, and value targets (advantages plus values). Where ``rollout.valid`` is False
@@ -32,3 +67,29 @@ def gae(rollout: Rollout, values: np.ndarray, gamma: float, lambda_: float) -> t
     for t in range(len(delta) - 1, -1, -1):
         after = advantages[t] = delta[t] + decay[t] * after
     return advantages, advantages + values[:-1]
+
+
+class ValueSums:
+    """How much of the variance of value targets the values explained, over many batches."""
+
+    def __init__(self) -> None:
+        self._sums = np.zeros(5)
+
+    def add(self, batch: dict[str, np.ndarray]) -> None:
+        """Adds the rows of a batch: ``advantages``, ``value_targets`` and ``weights``, each ``[B]``."""
+        valid = batch[WEIGHTS] > 0
+        errors, targets = (batch[name][valid].astype(np.float64) for name in (ADVANTAGES, VALUE_TARGETS))
+        self._sums += (len(errors), errors.sum(), errors @ errors, targets.sum(), targets @ targets)
+
+    def merge(self, other: ValueSums) -> None:
+        """Adds what another has added."""
+        self._sums += other._sums
+
+    def row(self) -> dict[str, float]:
+        """``learner/vf_explained_var``: 1 all, 0 none, below 0 worse than their mean; nothing without rows."""
+        count, error, error_squares, target, target_squares = self._sums.tolist()
+        if not count:
+            return {}
+        unexplained = error_squares / count - (error / count) ** 2
+        variance = target_squares / count - (target / count) ** 2
+        return {"learner/vf_explained_var": 1.0 - unexplained / max(variance, 1e-8)}

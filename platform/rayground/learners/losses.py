@@ -103,6 +103,40 @@ def clipped_value_loss(value_B: Tensor, target_B: Tensor, clip: float | Tensor) 
     return squared_B if isinstance(clip, float) and clip == math.inf else squared_B.clamp(max=clip)
 
 
+def actor_critic_loss(
+    logp_B: Tensor,
+    entropy_B: Tensor,
+    value_B: Tensor,
+    advantage_B: Tensor,
+    value_target_B: Tensor,
+    weight_B: Tensor,
+    *,
+    entropy_coeff: float | Tensor,
+    vf_loss_coeff: float | Tensor,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Advantage actor-critic (Mnih et al. 2016, https://arxiv.org/abs/1602.01783, section 4).
+
+    Args:
+        logp_B: ``[B]`` log-probabilities of the actions taken.
+        entropy_B: ``[B]`` entropies of the policy, in nats.
+        value_B: ``[B]`` predicted values.
+        advantage_B: ``[B]`` advantages.
+        value_target_B: ``[B]`` value targets.
+        weight_B: ``[B]`` weights of the rows, 1 on average.
+        entropy_coeff: Weight of the entropy (scalar).
+        vf_loss_coeff: Weight of the value loss (scalar).
+
+    Returns:
+        The loss (scalar), and of what it is made, without gradient: ``policy_loss``, ``vf_loss`` and ``entropy``.
+    """
+    policy_loss = -(weight_B * advantage_B * logp_B).mean()
+    vf_loss = (weight_B * (value_B - value_target_B).square()).mean()
+    entropy = (weight_B * entropy_B).mean()
+    loss = policy_loss + vf_loss_coeff * vf_loss - entropy_coeff * entropy
+    parts = {"policy_loss": policy_loss, "vf_loss": vf_loss, "entropy": entropy}
+    return loss, {name: part.detach() for name, part in parts.items()}
+
+
 def explained_variance(target_B: Tensor, value_B: Tensor) -> Tensor:
     """The share of the targets' variance that the values explain: 1 all, 0 none, below 0 worse than their mean.
 

@@ -6,22 +6,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
-from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
-from ray.rllib.evaluation.postprocessing import Postprocessing
 from torch import Tensor
 
-from rayground.learners.distributions import terms_of
-from rayground.learners.lean import STATS, Arrays, LeanTorchLearner, Tensors
+from rayground.learners.actor_critic import ActorCriticLearner
+from rayground.learners.advantages import ADVANTAGES, VALUE_TARGETS
+from rayground.learners.lean import STATS, Arrays, Tensors
 from rayground.learners.losses import clipped_surrogate, clipped_value_loss, explained_variance
-from rayground.replay.columns import Column
-from rayground.rollouts.actions import action_dtype
-
-ADVANTAGES, VALUE_TARGETS = Postprocessing.ADVANTAGES, Postprocessing.VALUE_TARGETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +37,14 @@ class UpdateSettings:
     kl_coeff: float
 
 
-class PPOLearner(LeanTorchLearner, PPOTorchLearner):
+class PPOLearner(ActorCriticLearner, PPOTorchLearner):
     """Proximal policy optimization (Schulman et al. 2017, https://arxiv.org/abs/1707.06347)."""
 
     def use_settings(self, config: AlgorithmConfig) -> None:
         """Takes over the settings that may change while training."""
         super().use_settings(config)
-        self._terms = terms_of(self._module[DEFAULT_MODULE_ID].get_train_action_dist_cls())
-        self._clip, self._entropy_coeff, self._kl_coeff = (self.changing(0.0) for _ in range(3))  # until learn()
+        self._clip, self._kl_coeff = self.changing(0.0), self.changing(0.0)  # until learn()
         self._vf_clip = self.changing(config.vf_clip_param)
-        self._vf_loss_coeff = self.changing(config.vf_loss_coeff)
         self._with_entropy, self._with_kl = config.entropy_coeff != 0.0, config.use_kl_loss
 
     def compute_loss_for_module(
@@ -71,7 +63,7 @@ class PPOLearner(LeanTorchLearner, PPOTorchLearner):
         logp = self._terms.logp(inputs, batch[Columns.ACTIONS])
         surrogate, _ = clipped_surrogate(logp, batch[Columns.ACTION_LOGP], batch[ADVANTAGES], self._clip)
         policy_loss = surrogate.mean()
-        vf_loss = clipped_value_loss(self._values(batch, fwd_out), batch[VALUE_TARGETS], self._vf_clip).mean()
+        vf_loss = clipped_value_loss(self.values_of(batch, fwd_out), batch[VALUE_TARGETS], self._vf_clip).mean()
         loss = policy_loss + self._vf_loss_coeff * vf_loss
         if self._with_entropy:
             loss = loss - self._entropy_coeff * self._terms.entropy(inputs).mean()
@@ -80,29 +72,6 @@ class PPOLearner(LeanTorchLearner, PPOTorchLearner):
             loss = loss + self._kl_coeff * divergence
         fwd_out[STATS] = {"policy_loss": policy_loss.detach(), "vf_loss": vf_loss.detach()}  # type: ignore[assignment]
         return loss
-
-    def _values(self, batch: Tensors, fwd_out: Tensors) -> Tensor:
-        values = fwd_out.get(Columns.VF_PREDS)
-        if values is None:  # a module of RLlib's kind
-            values = self.policy_module.compute_values(batch, embeddings=fwd_out.get(Columns.EMBEDDINGS))
-        return values
-
-    @staticmethod
-    def shard(batch: Arrays, n: int) -> list[Arrays]:
-        """Deals the rows of a batch out to n learners, as many to each: up to n - 1 rows are left out."""
-        length = len(batch[Columns.OBS]) // n * n
-        return [{name: column[i:length:n] for name, column in batch.items()} for i in range(n)]
-
-    @staticmethod
-    def merge(results: list[dict[str, float]]) -> dict[str, float]:
-        """Means over the learners."""
-        return {name: float(np.mean([result[name] for result in results])) for name in results[0]}
-
-    def values(self, obs: np.ndarray) -> np.ndarray:
-        """Values ``[M]`` float32 of observations ``[M, ...]``."""
-        with torch.inference_mode():
-            batch = self.to_tensors(**{Columns.OBS: obs})
-            return self.policy_module.compute_values(batch).cpu().numpy()
 
     def learn(self, batch: Arrays, settings: UpdateSettings) -> dict[str, float]:
         """Takes ``num_epochs`` passes over a batch, in minibatches of ``minibatch_size`` in random order.
@@ -148,7 +117,7 @@ class PPOLearner(LeanTorchLearner, PPOTorchLearner):
         inputs = fwd_out[Columns.ACTION_DIST_INPUTS]
         logp = self._terms.logp(inputs, columns[Columns.ACTIONS])
         _, ratio = clipped_surrogate(logp, columns[Columns.ACTION_LOGP], columns[ADVANTAGES], self._clip)
-        explained = explained_variance(columns[VALUE_TARGETS], self._values(columns, fwd_out))
+        explained = explained_variance(columns[VALUE_TARGETS], self.values_of(columns, fwd_out))
         return {
             "entropy": self._terms.entropy(inputs).mean().item(),
             "kl": self._terms.kl(columns[Columns.ACTION_DIST_INPUTS], inputs).mean().item(),
@@ -158,21 +127,11 @@ class PPOLearner(LeanTorchLearner, PPOTorchLearner):
 
     def example_batch(self) -> Tensors:
         """A minibatch of zeros in the shapes and dtypes of those that :meth:`learn` makes."""
-        size = self.config.minibatch_size
-        column = Column.of(self.policy_module.observation_space, "observation")
-        obs = torch.from_numpy(np.zeros((size, *column.shape), column.given)).to(self.device)
+        rows = self.example_rows(self.config.minibatch_size)
         with torch.no_grad():
-            inputs = self.policy_module.forward_train({Columns.OBS: obs})[Columns.ACTION_DIST_INPUTS]
-        space = self.policy_module.action_space
-        actions = np.zeros((size, *(space.shape or ())), action_dtype(space))
-        numbers = {name: torch.zeros(size, device=self.device) for name in (ADVANTAGES, VALUE_TARGETS)}
-        return {
-            Columns.OBS: obs,
-            Columns.ACTIONS: torch.from_numpy(actions).to(self.device),
-            Columns.ACTION_LOGP: torch.zeros(size, device=self.device),
-            Columns.ACTION_DIST_INPUTS: torch.zeros_like(inputs),
-            **numbers,
-        }
+            inputs = self.policy_module.forward_train(rows)[Columns.ACTION_DIST_INPUTS]
+        logp = torch.zeros_like(rows[ADVANTAGES])
+        return rows | {Columns.ACTION_LOGP: logp, Columns.ACTION_DIST_INPUTS: torch.zeros_like(inputs)}
 
 
 def _pick(column: Tensor, order_KB: Tensor) -> Tensor:

@@ -1,0 +1,125 @@
+"""A2C's learner: one gradient step on what the runners have just sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.core.columns import Columns
+from torch import Tensor
+
+from rayground.learners.actor_critic import ActorCriticLearner
+from rayground.learners.advantages import ADVANTAGES, VALUE_TARGETS, WEIGHTS, judged
+from rayground.learners.lean import STATS, Arrays, Tensors
+from rayground.learners.losses import actor_critic_loss
+from rayground.rollouts.rollout import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class A2CSettings:
+    """What one update goes by, besides its batch.
+
+    Attributes:
+        env_steps: Where the learning rate's schedule stands.
+        entropy_coeff: Weight of the entropy.
+        vf_loss_coeff: Weight of the value loss.
+    """
+
+    env_steps: int
+    entropy_coeff: float
+    vf_loss_coeff: float
+
+
+class A2CLearner(ActorCriticLearner):
+    """Advantage actor-critic (Mnih et al. 2016, https://arxiv.org/abs/1602.01783, without its threads)."""
+
+    def use_settings(self, config: AlgorithmConfig) -> None:
+        """Takes over the settings that may change while training."""
+        super().use_settings(config)
+        self._with_entropy = config.explores_by_entropy
+
+    def take_settings(self, settings: A2CSettings) -> None:
+        """Takes over what the next gradient goes by."""
+        self._entropy_coeff = self.changing(settings.entropy_coeff)
+        self._vf_loss_coeff = self.changing(settings.vf_loss_coeff)
+
+    def compute_loss_for_module(
+        self, *, module_id: str, config: AlgorithmConfig | None = None, batch: Tensors, fwd_out: Tensors
+    ) -> Tensor:
+        """The loss of a batch ``[B, ...]`` (scalar).
+
+        Args:
+            module_id: RLlib's name of the module.
+            config: Unused: the settings are those of :meth:`use_settings` and :meth:`take_settings`.
+            batch: ``actions``, ``advantages``, ``value_targets`` and ``weights``, each ``[B, ...]``.
+            fwd_out: ``action_dist_inputs`` ``[B, D]`` and ``vf_preds`` ``[B]``; ``STATS`` is added.
+        """
+        inputs = fwd_out[Columns.ACTION_DIST_INPUTS]
+        loss, stats = actor_critic_loss(
+            self._terms.logp(inputs, batch[Columns.ACTIONS]),
+            self._terms.entropy(inputs if self._with_entropy else inputs.detach()),
+            self.values_of(batch, fwd_out),
+            batch[ADVANTAGES],
+            batch[VALUE_TARGETS],
+            batch[WEIGHTS],
+            entropy_coeff=self._entropy_coeff,
+            vf_loss_coeff=self._vf_loss_coeff,
+        )
+        fwd_out[STATS] = stats  # type: ignore[assignment]
+        return loss
+
+    def learn(self, batch: Arrays, settings: A2CSettings) -> dict[str, float]:
+        """Takes one gradient step on a batch.
+
+        Args:
+            batch: What :func:`batch_of` gives.
+            settings: What the update goes by.
+
+        Returns:
+            The losses, the entropy and the gradient's norm.
+
+        Raises:
+            RunError: If the loss or the gradient was not finite; the step was not applied.
+        """
+        self.take_settings(settings)
+        self.minibatch_step(self.to_tensors(**batch), settings.env_steps)
+        return as_floats(self.collect())
+
+    def example_batch(self) -> Tensors:
+        """A batch of zeros in the shapes and dtypes of those that :meth:`learn` gets, with every runner's rows."""
+        rows = self.example_rows(self.config.total_train_batch_size // max(1, self.config.num_learners))
+        return rows | {WEIGHTS: torch.ones_like(rows[ADVANTAGES])}
+
+
+def batch_of(
+    rollouts: Sequence[Rollout], values: Callable[[np.ndarray], np.ndarray], gamma: float, lambda_: float
+) -> Arrays:
+    """The rows of rollouts as one batch, each column ``[B, ...]``.
+
+    Rows in which an environment reset itself stay, with weight 0: all batches have one size, which a graph needs.
+
+    Args:
+        rollouts: With one transition at least.
+        values: Gives values ``[M]`` of observations ``[M, ...]``.
+        gamma: Discount of one env step.
+        lambda_: As in :func:`rayground.learners.advantages.gae`.
+    """
+    parts = [judged(rollout, values, gamma, lambda_) for rollout in rollouts]
+    batch = {name: np.concatenate([_rows(part[name]) for part in parts]) for name in parts[0]}
+    valid = np.concatenate([_rows(rollout.valid) for rollout in rollouts])
+    weight = np.float32(valid.size / np.count_nonzero(valid))
+    return batch | {WEIGHTS: valid * weight}
+
+
+def as_floats(stats: Tensors) -> dict[str, float]:
+    """Means of a learner's stats ``[K]`` or scalars, read from the device at once."""
+    means = torch.stack([values.mean() for values in stats.values()])
+    return dict(zip(stats, means.tolist(), strict=True))
+
+
+def _rows(column: np.ndarray) -> np.ndarray:
+    """``[T, N, ...]`` as ``[T * N, ...]``."""
+    return column.reshape(-1, *column.shape[2:])
