@@ -8,7 +8,6 @@ where an episode ends.) Ours in its dueling double prioritized form stands besid
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import tyro
 from ray.rllib.algorithms.dqn import DQNConfig as StockDQNConfig
 
 from custom_models.q_module import dueling_mlp, plain_mlp
-from rayground import DQNConfig, SlottedReplay, bench, quiet
+from rayground import DQNConfig, SlottedReplay, bench, quiet, racing
 from rayground.cli import guarded
 
 ENVS, CAPACITY, LEARNING_STARTS, EPSILON = 8, 50_000, 1_000, [[0, 1.0], [10_000, 0.02]]
@@ -37,20 +36,14 @@ SAME: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Args:
+class Args(racing.RaceArgs):
     """Flags of the benchmark."""
 
-    rounds: int = 5
-    """Rounds, each of them every contestant once."""
     env_steps: int = 1_600
     """Env steps, and so updates, that are timed in a round."""
-    compile: bool = False
-    """Also ours with the whole update compiled (torch_compile_learner)."""
-    json: Path | None = None
-    """Where to write the numbers."""
 
 
-def stock(args: Args, dueling: bool = False) -> bench.Contestant:
+def stock(args: Args, dueling: bool = False) -> racing.Contestant:
     """RLlib's DQN; its training intensity makes one update of 32 per env step."""
     config = StockDQNConfig().training(
         **SAME | {"dueling": dueling, "double_q": dueling},
@@ -60,35 +53,30 @@ def stock(args: Args, dueling: bool = False) -> bench.Contestant:
     return built(config.rl_module(model_config={"fcnet_hiddens": [256], "fcnet_activation": "relu"}), args)
 
 
-def ours(args: Args, dueling: bool = False, compiled: bool = False) -> bench.Contestant:
+def ours(args: Args, dueling: bool = False, compiled: bool = False) -> racing.Contestant:
     """Ours; the dueling double form also has prioritized replay."""
     spec = dueling_mlp(hidden=[256]) if dueling else plain_mlp(hidden=[256])
     replay = SlottedReplay(capacity=CAPACITY, prioritized=dueling)
     config = DQNConfig().training(**SAME | {"double_q": dueling}, replay=replay, replay_ratio=1.0)
-    if compiled:
-        config.framework(torch_compile_learner=True)
-    return built(config.rl_module(rl_module_spec=spec), args)
+    return built(config.rl_module(rl_module_spec=spec), args, compiled)
 
 
-def built(config: Any, args: Args) -> bench.Contestant:
+def built(config: Any, args: Args, compiled: bool = False) -> racing.Contestant:
     """An algorithm on CartPole in this process, of which an iteration is a quarter of a round."""
-    config = bench.on_cartpole(config, ENVS, fragment=1)
+    config = racing.on_cartpole(config, ENVS, fragment=1, compiled=compiled)
     config.reporting(min_sample_timesteps_per_iteration=max(ENVS, args.env_steps // 4))
-    return bench.of_algorithm(config.build_algo())
+    return racing.of_algorithm(config.build_algo())
 
 
 def sb3_model() -> Any:
     """Stable-Baselines3's DQN; ``gradient_steps=-1`` makes as many updates as env steps."""
     from stable_baselines3 import DQN
-    from stable_baselines3.common.env_util import make_vec_env
 
-    model = DQN(
-        "MlpPolicy",
-        make_vec_env("CartPole-v1", n_envs=ENVS, seed=0),
+    model = racing.sb3_on_cartpole(
+        DQN,
+        ENVS,
+        SAME,
         policy_kwargs={"net_arch": [256]},
-        learning_rate=SAME["lr"],
-        gamma=SAME["gamma"],
-        max_grad_norm=SAME["grad_clip"],
         batch_size=SAME["train_batch_size"],
         tau=SAME["tau"],
         target_update_interval=SAME["target_network_update_freq"],
@@ -96,8 +84,6 @@ def sb3_model() -> Any:
         learning_starts=LEARNING_STARTS,
         train_freq=1,
         gradient_steps=-1,
-        seed=0,
-        device="cpu",
     )
     steps, values = np.array(EPSILON).T
     model.exploration_schedule = lambda _: float(np.interp(model.num_timesteps, steps, values))
@@ -110,20 +96,22 @@ def main() -> int:
     bench.require("stable_baselines3")
     torch.set_num_threads(1)
     quiet.init_ray()
-    contestants = {bench.OURS: ours(args), "rllib": stock(args), "sb3": bench.of_sb3(sb3_model())}
+    contestants = {bench.OURS: ours(args), "rllib": stock(args), "sb3": racing.of_sb3(sb3_model())}
     if args.compile:
-        contestants[bench.COMPILED] = ours(args, compiled=True)
+        contestants[racing.COMPILED] = ours(args, compiled=True)
     contestants[DUELING] = ours(args, dueling=True)
     contestants["rllib, dueling double"] = stock(args, dueling=True)
-    bench.warm_up(contestants, LEARNING_STARTS + max(ENVS, args.env_steps // 4))
-    taken, updates = bench.race(contestants, args.rounds, args.env_steps, updates_per_env_step=1.0)
-    title = "DQN on CartPole, env steps (each with an update of 32) per second, 1 torch thread"
-    compile_s = contestants[bench.COMPILED].compile_s if args.compile else 0.0
-    better = bench.print_race(title, taken, ("rllib", "sb3"), updates, compile_s)
+    taken = racing.hold_race(
+        "DQN on CartPole, env steps (each with an update of 32) per second, 1 torch thread",
+        contestants,
+        ("rllib", "sb3"),
+        args,
+        warm=LEARNING_STARTS + max(ENVS, args.env_steps // 4),
+        env_steps=args.env_steps,
+        updates_per_env_step=1.0,
+    )
     rest = {name: numbers for name, numbers in taken.items() if "dueling" in name}
     bench.print_table("the same, dueling double", rest, DUELING, higher_is_better=True)
-    details = {"env_steps_per_s": taken, "updates_per_env_step": updates, "compile_s": compile_s}
-    bench.write_json(args.json, better, **details, **vars(args))
     return 0
 
 

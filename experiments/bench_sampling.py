@@ -19,7 +19,7 @@ import tyro
 from ray.rllib.algorithms.ppo import PPOConfig as StockPPOConfig
 
 from custom_models.actor_critic_module import actor_critic_mlp
-from rayground import PPOConfig, bench, quiet
+from rayground import PPOConfig, bench, quiet, racing
 from rayground.cli import guarded
 
 ENVS, FRAGMENT, HIDDEN = 8, 256, [64, 64]
@@ -40,7 +40,7 @@ class Args:
 
 def built(config: Any) -> Any:
     """The algorithm with its environments in this process."""
-    config = bench.on_cartpole(config, ENVS, FRAGMENT)
+    config = racing.on_cartpole(config, ENVS, FRAGMENT)
     return config.training(train_batch_size=ENVS * FRAGMENT, minibatch_size=64).build_algo()
 
 

@@ -1,10 +1,10 @@
-"""Seconds until PPO solves CartPole (or Pendulum): ours against Stable-Baselines3 with the zoo's settings, and RLlib.
+"""Seconds and episodes until an algorithm solves CartPole (or Pendulum): ours against Stable-Baselines3 and RLlib.
 
-Solved is a mean return over the last 20 episodes of training of 475 (-200), within 100,000 env steps. Each seed of each
-contestant is a process of its own, started as a user starts it; the rounds go over the seeds, all contestants in turn.
-Training time is from the first env step on, without imports; process time is all that the shell waits for, with
-whatever the contestant does at the end (ours: a greedy evaluation and a checkpoint). A seed that does not get there
-counts as one that never ends, and is named. One torch thread each.
+PPO and A2C, SB3's with the zoo's settings. Solved is a mean return over the last 20 episodes of training of 475 (-200),
+within a budget of env steps. Each seed of each contestant is a process of its own, started as a user starts it; the
+rounds go over the seeds, all contestants in turn. Training time is from the first env step on, without imports; process
+time is all that the shell waits for, with whatever the contestant does at the end (ours: a greedy evaluation and a
+checkpoint). A seed that does not get there counts as one that never ends, and is named. One torch thread each.
 """
 
 import json
@@ -25,21 +25,49 @@ from rayground.errors import RunError
 from rayground.results.runs import RunFiles, find_runs
 
 WINDOW = 20
-ENVS = {"cartpole": "CartPole-v1", "pendulum": "Pendulum-v1"}
-GOALS = {"cartpole": 475.0, "pendulum": -200.0}
-OTHERS = {"cartpole": ("sb3", "rllib"), "pendulum": ("sb3",)}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be solved, and by whom.
+
+    Attributes:
+        env_id: The environment.
+        goal: The mean return that solves it.
+        ours: Our experiment.
+        others: By name, the modules in ``experiments.baselines``.
+        env_steps: The budget, if the user gives none. SB3's schedules end there.
+    """
+
+    env_id: str
+    goal: float
+    ours: str
+    others: dict[str, str]
+    env_steps: int
+
+
+TASKS = {
+    "cartpole": Task("CartPole-v1", 475.0, "ppo_cartpole", {"sb3": "sb3_ppo", "rllib": "rllib_ppo"}, 100_000),
+    "pendulum": Task("Pendulum-v1", -200.0, "ppo_pendulum", {"sb3": "sb3_ppo"}, 100_000),
+    "a2c_cartpole": Task("CartPole-v1", 475.0, "a2c_cartpole", {"sb3": "sb3_a2c"}, 300_000),
+}
+MEASURES = {
+    "training_s": ("training", "seconds, training"),
+    "process_s": ("whole process", "seconds, whole process"),
+    "episodes": ("episodes", "episodes"),
+}
 
 
 @dataclass(frozen=True)
 class Args:
     """Flags of the benchmark."""
 
-    task: Literal["cartpole", "pendulum"] = "cartpole"
-    """What is to be solved."""
+    task: Literal["cartpole", "pendulum", "a2c_cartpole"] = "cartpole"
+    """What is to be solved, by PPO or A2C."""
     seeds: int = 5
     """Seeds 0, 1, ... of every contestant."""
-    env_steps: int = 100_000
-    """Env steps after which a seed has failed; the zoo's schedules end there."""
+    env_steps: int | None = None
+    """Env steps after which a seed has failed; by default 100,000, of A2C 300,000."""
     json: Path | None = None
     """Where to write the numbers."""
 
@@ -51,34 +79,36 @@ class Attempt:
     Attributes:
         solved: Whether it got there.
         env_steps: Env steps until then, or in all.
+        episodes: Episodes that had ended by then, or in all.
         training_s: Seconds from the first env step until then, or in all.
         process_s: Seconds of the whole process.
     """
 
     solved: bool
     env_steps: int
+    episodes: int
     training_s: float
     process_s: float = 0.0
 
 
-def attempt(name: str, seed: int, args: Args) -> Attempt:
+def attempt(name: str, seed: int, task: Task) -> Attempt:
     """Lets a contestant try a seed."""
     if name == bench.OURS:
-        return ours(seed, args)
-    numbers = [seed, GOALS[args.task], WINDOW, args.env_steps]
-    seconds, out = run(f"experiments.baselines.{name}_ppo", ENVS[args.task], *map(str, numbers))
+        return ours(seed, task)
+    numbers = [seed, task.goal, WINDOW, task.env_steps]
+    seconds, out = run(f"experiments.baselines.{task.others[name]}", task.env_id, *map(str, numbers))
     return Attempt(**json.loads(out.splitlines()[-1]), process_s=seconds)
 
 
-def ours(seed: int, args: Args) -> Attempt:
+def ours(seed: int, task: Task) -> Attempt:
     """Our experiment, its results read back from the run folder."""
     with tempfile.TemporaryDirectory() as storage:
-        stop = ["--stop-reward", str(GOALS[args.task]), "--stop-timesteps", str(args.env_steps)]
+        stop = ["--stop-reward", str(task.goal), "--stop-timesteps", str(task.env_steps)]
         window = ["--set", f"metrics_num_episodes_for_smoothing={WINDOW}"]
         where = ["--seed", str(seed), "--storage-path", storage]
-        seconds, _ = run(f"experiments.ppo_{args.task}", *where, *stop, *window)
+        seconds, _ = run(f"experiments.{task.ours}", *where, *stop, *window)
         rows = RunFiles(find_runs(storage)[0]).rows
-    return replace(solution(rows, GOALS[args.task]), process_s=seconds)
+    return replace(solution(rows, task.goal), process_s=seconds)
 
 
 def solution(rows: list[dict[str, Any]], goal: float) -> Attempt:
@@ -86,7 +116,7 @@ def solution(rows: list[dict[str, Any]], goal: float) -> Attempt:
     full = (row for row in rows if row["episodes_in_window"] >= row["episode_window"])
     solved = next((row for row in full if row["episode_return_mean"] >= goal), None)
     row = solved or rows[-1]
-    return Attempt(solved is not None, row["env_steps"], row["time_s"])
+    return Attempt(solved is not None, row["env_steps"], row["episodes"], row["time_s"])
 
 
 def run(module: str, *words: str) -> tuple[float, str]:
@@ -102,32 +132,33 @@ def run(module: str, *words: str) -> tuple[float, str]:
     return time.perf_counter() - started, done.stdout
 
 
-def seconds(attempts: list[Attempt], which: str) -> list[float]:
-    """The seconds of all attempts; those of one that failed are infinite."""
-    return [getattr(one, which) if one.solved else math.inf for one in attempts]
+def taken_until_solved(attempts: list[Attempt], what: str) -> list[float]:
+    """An attribute of all attempts, such as their seconds; infinite where one failed."""
+    return [getattr(one, what) if one.solved else math.inf for one in attempts]
 
 
 def main() -> int:
     """Runs the benchmark."""
     args = tyro.cli(Args, description=__doc__)
     bench.require("stable_baselines3")
-    attempts: dict[str, list[Attempt]] = {name: [] for name in (bench.OURS, *OTHERS[args.task])}
+    task = TASKS[args.task]
+    if args.env_steps is not None:
+        task = replace(task, env_steps=args.env_steps)
+    attempts: dict[str, list[Attempt]] = {name: [] for name in (bench.OURS, *task.others)}
     for seed in range(args.seeds):
         for name, all_ in attempts.items():
-            all_.append(attempt(name, seed, args))
-            how = "solved" if all_[-1].solved else "FAILED"
-            print(
-                f"{name}, seed {seed}: {how} after {all_[-1].env_steps:,} env steps, {all_[-1].training_s:.1f} s",
-                flush=True,
-            )
+            one = attempt(name, seed, task)
+            all_.append(one)
+            how = f"{'solved' if one.solved else 'FAILED'} after {one.env_steps:,} env steps"
+            print(f"{name}, seed {seed}: {how}, {one.episodes:,} episodes, {one.training_s:.1f} s", flush=True)
     better: dict[str, float] = {}
-    for which, what in (("training_s", "training"), ("process_s", "whole process")):
-        taken = {name: seconds(all_, which) for name, all_ in attempts.items()}
-        title = f"{ENVS[args.task]} to a {WINDOW}-episode mean of {GOALS[args.task]:g}, seconds, {what}"
+    for attribute, (what, label) in MEASURES.items():
+        taken = {name: taken_until_solved(all_, attribute) for name, all_ in attempts.items()}
+        title = f"{task.env_id} to a {WINDOW}-episode mean of {task.goal:g}, {label}"
         ratios = bench.print_table(title, taken, bench.OURS, higher_is_better=False)
         better |= {f"{what}/{name}": ratio for name, ratio in ratios.items()}
     details = {name: [asdict(one) for one in all_] for name, all_ in attempts.items()}
-    bench.write_json(args.json, better, attempts=details, **vars(args))
+    bench.write_json(args.json, better, attempts=details, **vars(args) | {"env_steps": task.env_steps})
     return 0
 
 

@@ -1,7 +1,7 @@
 """PPO of stock RLlib until it solves CartPole, as a user would write it.
 
 The settings are those of ``experiments.ppo_cartpole``: with them RLlib is quicker than with the zoo's. Its own mean
-return is over the episodes of one iteration, here a few, so a callback keeps the last ones. Run by
+return is over the episodes of one iteration, here a few, so a callback keeps them all. Run by
 ``bench_time_to_solve`` in a process of its own: ``python -m experiments.baselines.rllib_ppo ENV_ID SEED GOAL WINDOW
 BUDGET``. Prints a JSON line.
 """
@@ -9,7 +9,6 @@ BUDGET``. Prints a JSON line.
 import json
 import sys
 import time
-from collections import deque
 from typing import Any, ClassVar
 
 import torch
@@ -19,10 +18,10 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 ENVS, STEPS = 8, 64
 
 
-class LastReturns(RLlibCallback):
-    """Keeps the returns of the last episodes, in the class: RLlib makes the instance, and copies all else."""
+class Returns(RLlibCallback):
+    """Keeps the returns of all episodes, in the class: RLlib makes the instance, and copies all else."""
 
-    returns: ClassVar[deque[float]]
+    returns: ClassVar[list[float]] = []
 
     def on_episode_end(self, *, episode: Any, prev_episode_chunks: list[Any], **_: Any) -> None:
         """Adds the return of an episode that has ended."""
@@ -32,7 +31,7 @@ class LastReturns(RLlibCallback):
 def main(env_id: str, seed: int, goal: float, window: int, budget: int) -> None:
     """Trains, and prints how it went."""
     torch.set_num_threads(1)
-    returns = LastReturns.returns = deque(maxlen=window)
+    returns = Returns.returns
     config = (
         PPOConfig()
         .environment(env_id)
@@ -53,17 +52,18 @@ def main(env_id: str, seed: int, goal: float, window: int, budget: int) -> None:
             use_kl_loss=False,
         )
         .rl_module(model_config={"fcnet_hiddens": [64, 64], "fcnet_activation": "tanh", "vf_share_layers": False})
-        .callbacks(LastReturns)
+        .callbacks(Returns)
         .debugging(seed=seed, log_level="ERROR", log_sys_usage=False)
     )
     algorithm = config.build_algo()
     started, env_steps, solved = time.perf_counter(), 0, False
     while env_steps < budget and not solved:
-        result = algorithm.train()
-        env_steps = int(result["num_env_steps_sampled_lifetime"])
-        solved = len(returns) == window and sum(returns) / window >= goal
+        env_steps = int(algorithm.train()["num_env_steps_sampled_lifetime"])
+        last = returns[-window:]
+        solved = len(last) == window and sum(last) / window >= goal
     seconds = time.perf_counter() - started
-    print(json.dumps({"solved": bool(solved), "training_s": seconds, "env_steps": env_steps}))
+    result = {"solved": bool(solved), "env_steps": env_steps, "episodes": len(returns), "training_s": seconds}
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -1,20 +1,12 @@
-"""PPO of Stable-Baselines3 with the zoo's settings until it solves a task, as a user would write it.
+"""PPO of Stable-Baselines3 with the zoo's settings until it solves a task, as a user would write it."""
 
-Run by ``bench_time_to_solve`` in a process of its own:
-``python -m experiments.baselines.sb3_ppo ENV_ID SEED GOAL WINDOW BUDGET``. Prints a JSON line.
-"""
-
-import json
-import sys
-import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+
+from .until_solved import main
 
 
 def falling(start: float) -> Callable[[float], float]:
@@ -49,34 +41,11 @@ ZOO: dict[str, dict[str, Any]] = {
 ENVS = {"CartPole-v1": 8, "Pendulum-v1": 4}
 
 
-class UntilSolved(BaseCallback):
-    """Ends training when the mean return of the last ``window`` episodes has reached ``goal``."""
-
-    def __init__(self, goal: float, window: int) -> None:
-        super().__init__()
-        self.goal, self.returns, self.solved, self.started = goal, deque[float](maxlen=window), False, 0.0
-
-    def _on_training_start(self) -> None:
-        self.started = time.perf_counter()
-
-    def _on_step(self) -> bool:
-        ended = [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
-        self.returns.extend(ended)
-        full = len(self.returns) == self.returns.maxlen
-        self.solved = bool(ended) and full and sum(self.returns) / len(self.returns) >= self.goal
-        return not self.solved
-
-
-def main(env_id: str, seed: int, goal: float, window: int, budget: int) -> None:
-    """Trains, and prints how it went."""
-    torch.set_num_threads(1)
+def make_model(env_id: str, seed: int) -> PPO:
+    """The zoo's."""
     envs = make_vec_env(env_id, n_envs=ENVS[env_id], seed=seed)
-    model = PPO("MlpPolicy", envs, seed=seed, device="cpu", **ZOO[env_id])
-    until = UntilSolved(goal, window)
-    model.learn(budget, callback=until)
-    seconds = time.perf_counter() - until.started
-    print(json.dumps({"solved": until.solved, "training_s": seconds, "env_steps": model.num_timesteps}))
+    return PPO("MlpPolicy", envs, seed=seed, device="cpu", **ZOO[env_id])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))
+    main(make_model)

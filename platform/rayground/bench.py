@@ -1,4 +1,4 @@
-"""What every benchmark shares: rounds in turn, counted work, medians, ratios, a table, and the JSON file."""
+"""What every benchmark shares: rounds in turn, medians, ratios, a table, and the JSON file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from os import cpu_count
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,9 @@ from typing import Any
 import psutil
 
 from rayground.errors import InputError
+
+OURS = "rayground"
+"""What all benchmarks call ours."""
 
 Numbers = Mapping[str, Sequence[float]]
 """By name, the numbers of all rounds."""
@@ -47,128 +49,6 @@ def take_turns(measurements: Mapping[str, Callable[[], float]], rounds: int) -> 
     finally:
         gc.unfreeze()
     return taken
-
-
-@dataclass(frozen=True)
-class Work:
-    """What was done, and how long it took.
-
-    Attributes:
-        env_steps: Env steps taken.
-        updates: Gradient steps applied.
-        seconds: Wall time.
-    """
-
-    env_steps: int
-    updates: int
-    seconds: float
-
-    def rate(self, updates_per_env_step: float) -> float:
-        """Env steps per second; those that lack their updates do not count.
-
-        Args:
-            updates_per_env_step: Gradient steps that belong to an env step; 0 if none do.
-        """
-        updated = self.updates / updates_per_env_step if updates_per_env_step else math.inf
-        return min(self.env_steps, updated) / self.seconds
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """Something that trains, and whose work can be counted from outside.
-
-    Attributes:
-        train: Trains for at least so many env steps.
-        env_steps: Env steps so far.
-        updates: Gradient steps so far.
-        compile_s: Seconds that compiling took, before anything is timed.
-    """
-
-    train: Callable[[int], Any]
-    env_steps: Callable[[], int]
-    updates: Callable[[], int]
-    compile_s: float = 0.0
-
-    def work(self, env_steps: int) -> Work:
-        """Trains for at least ``env_steps`` env steps and returns what that was."""
-        steps, updates, started = self.env_steps(), self.updates(), time.perf_counter()
-        self.train(env_steps)
-        seconds = time.perf_counter() - started
-        return Work(self.env_steps() - steps, self.updates() - updates, seconds)
-
-
-def on_cartpole(config: Any, envs: int, fragment: int) -> Any:
-    """A config of ours or of RLlib's, all of it in this process.
-
-    Args:
-        config: Without environment, runners and learners.
-        envs: CartPole environments, stepped together.
-        fragment: Vector steps of one call of the runner.
-
-    Returns:
-        The same config.
-    """
-    config = config.environment("CartPole-v1").debugging(seed=0, log_level="ERROR", log_sys_usage=False)
-    config.env_runners(num_env_runners=0, num_envs_per_env_runner=envs, rollout_fragment_length=fragment)
-    return config.learners(num_learners=0)
-
-
-def of_algorithm(algorithm: Any) -> Contestant:
-    """An algorithm of ours or of RLlib's, with its learner in this process, as a contestant."""
-    steps = [0]
-
-    def train(env_steps: int) -> None:
-        goal = steps[0] + env_steps
-        while steps[0] < goal:
-            steps[0] = int(algorithm.train()["num_env_steps_sampled_lifetime"])
-
-    learner = algorithm.learner_group._learner
-    compile_s = getattr(learner, "compile_s", 0.0)  # RLlib's own has none
-    return Contestant(train, lambda: steps[0], lambda: gradient_steps(learner.get_optimizer()), compile_s)
-
-
-def of_sb3(model: Any) -> Contestant:
-    """A model of Stable-Baselines3 as a contestant."""
-    return Contestant(
-        lambda env_steps: model.learn(env_steps, reset_num_timesteps=False),
-        lambda: model.num_timesteps,
-        lambda: gradient_steps(model.policy.optimizer),
-    )
-
-
-def gradient_steps(optimizer: Any) -> int:
-    """Gradient steps that an Adam has applied, by its own count: what a library says of itself may count otherwise."""
-    return max((int(state["step"]) for state in optimizer.state.values()), default=0)
-
-
-def warm_up(contestants: Mapping[str, Contestant], env_steps: int) -> None:
-    """Lets each train for ``env_steps`` env steps, before anything is timed."""
-    for contestant in contestants.values():
-        contestant.train(env_steps)
-
-
-def race(
-    contestants: Mapping[str, Contestant], rounds: int, env_steps: int, updates_per_env_step: float
-) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Lets all train in turn.
-
-    Args:
-        contestants: By name, all of them warm.
-        rounds: How often each trains.
-        env_steps: Env steps each time, at least.
-        updates_per_env_step: As in :meth:`Work.rate`.
-
-    Returns:
-        Env steps per second of all rounds, and gradient steps per env step over all rounds, both by name.
-    """
-    done: dict[str, list[Work]] = {name: [] for name in contestants}
-
-    def once(name: str) -> float:
-        done[name].append(contestants[name].work(env_steps))
-        return done[name][-1].rate(updates_per_env_step)
-
-    taken = take_turns({name: lambda name=name: once(name) for name in contestants}, rounds)  # type: ignore[misc]
-    return taken, {name: sum(w.updates for w in all_) / sum(w.env_steps for w in all_) for name, all_ in done.items()}
 
 
 def microseconds(call: Callable[[], Any], calls: int, units: int = 1) -> float:
@@ -222,35 +102,6 @@ def print_table(title: str, numbers: Numbers, ours: str, *, higher_is_better: bo
         spread = f"[{min(numbers[name]):,.1f} to {max(numbers[name]):,.1f}]" if len(numbers[name]) > 1 else ""
         ratio = f"{ours} is {better[name]:.2f} times better" if name in better else ""
         print(f"  {name:<{width}}  {median:>12,.1f}  {spread:<24}  {ratio}".rstrip(), flush=True)
-    return better
-
-
-OURS, COMPILED = "rayground", "rayground compiled"
-"""What all benchmarks call ours, and ours with the whole update compiled."""
-
-
-def print_race(
-    title: str, taken: Numbers, others: Sequence[str], updates: Mapping[str, float], compile_s: float
-) -> dict[str, float]:
-    """Prints what :func:`race` gave: ours, then ours compiled if it is there, against the others.
-
-    Args:
-        title: What was measured.
-        taken: Env steps per second by name, :data:`OURS` and ``others`` among them.
-        others: Whom ours is held against.
-        updates: Gradient steps per env step by name.
-        compile_s: Seconds that compiling ours took.
-
-    Returns:
-        The ratios by the others' names, those of the compiled one as ``<name>, compiled``.
-    """
-    better = print_table(title, {name: taken[name] for name in (OURS, *others)}, OURS, higher_is_better=True)
-    if COMPILED in taken:
-        numbers = {name: taken[name] for name in (COMPILED, *others)}
-        against = print_table(f"{title}; compiled", numbers, COMPILED, higher_is_better=True)
-        better |= {f"{name}, compiled": ratio for name, ratio in against.items()}
-        print(f"  compiling took {compile_s:.1f} s (less where the cache of an earlier run was found)")
-    print("\ngradient steps per env step: " + ", ".join(f"{name} {count:.3f}" for name, count in updates.items()))
     return better
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 SB3 = {"rllib", "sb3"}
+MEASURES = {"training", "whole process", "episodes"}
 
 
 def result(command, tmp_path, module, *words):
@@ -36,6 +37,17 @@ def test_ppo(command, tmp_path):
     assert updates["rllib"] >= 320 / 2056
 
 
+def test_a2c(command, tmp_path):
+    content, out = result(command, tmp_path, "bench_a2c", "--rounds", "1", "--updates", "5")
+    assert content["ratios"].keys() == {"sb3"}
+    speeds, updates = content["env_steps_per_s"], content["updates_per_env_step"]
+    assert speeds.keys() == updates.keys() == {"rayground", "rayground, NumPy-vectorized CartPole", "sb3"}
+    assert updates["sb3"] == 1 / 40
+    assert all(count >= 1 / 40 for count in updates.values())
+    assert content["ratios"]["sb3"] == speeds["rayground"][0] / speeds["sb3"][0]
+    assert "sb3 0.025" in out
+
+
 def test_sampling(command, tmp_path):
     content, _ = result(command, tmp_path, "bench_sampling", "--rounds", "1", "--calls", "1")
     assert content["ratios"].keys() == SB3
@@ -47,11 +59,11 @@ def test_time_to_solve(command, tmp_path, task, others):
     words = ["--task", task, "--seeds", "1", "--env-steps", "256"]
     content, out = result(command, tmp_path, "bench_time_to_solve", *words)
     assert content["attempts"].keys() == {"rayground", *others}
-    assert content["ratios"].keys() == {f"{what}/{name}" for what in ("training", "whole process") for name in others}
+    assert content["ratios"].keys() == {f"{what}/{name}" for what in MEASURES for name in others}
     for name, (one,) in content["attempts"].items():
         assert one["solved"] is False
         assert one["process_s"] > one["training_s"] > 0
-        assert f"{name}, seed 0: FAILED after {one['env_steps']:,} env steps" in out
+        assert f"{name}, seed 0: FAILED after {one['env_steps']:,} env steps, {one['episodes']} episodes, " in out
     assert set(content["ratios"].values()) == {None}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from experiments import bench_dqn, bench_scaling, bench_time_to_solve
 from experiments.bench_time_to_solve import Attempt
-from rayground import bench
+from rayground import racing
 from rayground.cli import guarded
 
 
@@ -15,7 +15,8 @@ def row(env_steps, mean, episodes, time_s):
     return {
         "env_steps": env_steps,
         "episode_return_mean": mean,
-        "episodes_in_window": episodes,
+        "episodes": episodes + 7,
+        "episodes_in_window": min(episodes, 20),
         "episode_window": 20,
         "time_s": time_s,
     }
@@ -25,18 +26,18 @@ def test_solved_is_the_first_mean_over_a_full_window_that_reaches_the_goal():
     early, low, first, later = (
         row(10, 500.0, 19, 1.0),
         row(20, 470, 20, 2.0),
-        row(30, 475.0, 20, 3.0),
+        row(30, 475.0, 26, 3.0),
         row(40, 480, 20, 4),
     )
-    assert bench_time_to_solve.solution([early, low, first, later], 475.0) == Attempt(True, 30, 3.0)
-    assert bench_time_to_solve.solution([early, low], 475.0) == Attempt(False, 20, 2.0)
-    assert bench_time_to_solve.solution([row(5, None, 0, 0.5), early], 475.0) == Attempt(False, 10, 1.0)
+    assert bench_time_to_solve.solution([early, low, first, later], 475.0) == Attempt(True, 30, 33, 3.0)
+    assert bench_time_to_solve.solution([early, low], 475.0) == Attempt(False, 20, 27, 2.0)
+    assert bench_time_to_solve.solution([row(5, None, 0, 0.5), early], 475.0) == Attempt(False, 10, 26, 1.0)
 
 
 def test_a_failed_seed_takes_for_ever():
-    attempts = [Attempt(True, 10, 2.0, 5.0), Attempt(False, 99, 9.0, 11.0)]
-    assert bench_time_to_solve.seconds(attempts, "training_s") == [2.0, math.inf]
-    assert bench_time_to_solve.seconds(attempts, "process_s") == [5.0, math.inf]
+    attempts = [Attempt(True, 10, 4, 2.0, 5.0), Attempt(False, 99, 50, 9.0, 11.0)]
+    taken = {what: bench_time_to_solve.taken_until_solved(attempts, what) for what in bench_time_to_solve.MEASURES}
+    assert taken == {"training_s": [2.0, math.inf], "process_s": [5.0, math.inf], "episodes": [4, math.inf]}
 
 
 def test_efficiency_is_against_as_many_times_the_first_number():
@@ -45,7 +46,7 @@ def test_efficiency_is_against_as_many_times_the_first_number():
 
 def test_sb3s_dqn_makes_one_update_of_each_env_step_once_it_learns():
     model = bench_dqn.sb3_model()
-    contestant = bench.of_sb3(model)
+    contestant = racing.of_sb3(model)
     assert [p.shape for p in model.q_net.parameters()] == [(256, 4), (256,), (2, 256), (2,)]
     warm_up, work = contestant.work(bench_dqn.LEARNING_STARTS), contestant.work(24)
     assert (warm_up.env_steps, warm_up.updates) == (1000, 0)
