@@ -16,7 +16,7 @@ from rayground import checks, quiet
 from rayground.algorithms.config import ArrayConfig
 from rayground.budget import check_compiler, check_gpus, check_memory
 from rayground.errors import InputError, one_line
-from rayground.resources import gpus_wanted
+from rayground.resources import check_room, gpus_wanted
 from rayground.rollouts.environments import env_name, make_single_env
 
 
@@ -38,12 +38,12 @@ def preflight(config: ArrayConfig, *, here: bool = True) -> Preflight:
 
     Args:
         config: Validated.
-        here: See :func:`check_hardware`.
+        here: See :func:`check_devices`.
 
     Raises:
         InputError: If there is no environment, it or the module breaks its contract, or something does not fit.
     """
-    check_hardware(config, here=here)
+    check_devices(config, here=here)
     if config.env is None:
         raise InputError("the experiment has no environment: give its config one with .environment(...)")
     if not config.disable_env_checking:
@@ -74,6 +74,22 @@ def check_replay(config: ArrayConfig, observation_space: gym.Space, action_space
 
 
 def check_hardware(config: ArrayConfig, *, here: bool = True) -> None:
+    """Checks the GPUs, the compiler and Ray's cores that an algorithm needs which is about to be built.
+
+    Args:
+        config: Validated.
+        here: Whether it is built here and now, and not in a trial, for which Ray reserves cores; Ray is started then,
+            if there are to be remote processes and it has not been.
+
+    Raises:
+        InputError: If something is missing; it says how much there is.
+    """
+    check_devices(config, here=here)
+    if here:
+        check_room(config)
+
+
+def check_devices(config: ArrayConfig, *, here: bool = True) -> None:
     """Checks the GPUs and the compiler that a run needs, as far as this process can see them.
 
     Nothing that is to run on a GPU may run on the CPU instead, as it would in RLlib, and nothing may wait for one that

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import ray
 
+from rayground import quiet
 from rayground.algorithms.config import ArrayConfig
 from rayground.budget import warn_cores
 from rayground.errors import InputError, closest
@@ -15,6 +17,33 @@ from rayground.errors import InputError, closest
 logger = logging.getLogger("rayground")
 
 Bundle = dict[str, float]
+
+GIVE_CPUS = "start Ray with some, as ray.init(num_cpus=2) does, or join a cluster that has some"
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of one kind, and the settings that they come from.
+
+    Attributes:
+        count_setting: Where their number stands.
+        count: Their number.
+        cpus_setting: Where the cores of one stand.
+        cpus: The cores that each wants of Ray.
+    """
+
+    count_setting: str
+    count: int
+    cpus_setting: str
+    cpus: float
+
+
+def remote_processes(config: ArrayConfig) -> list[Processes]:
+    """The runners, and the learners that have processes of their own."""
+    return [
+        Processes("num_env_runners", config.num_env_runners, "num_cpus_per_env_runner", config.num_cpus_per_env_runner),
+        Processes("num_learners", config.num_learners, "num_cpus_per_learner", cpus_per_learner(config)),
+    ]
 
 
 def cpus_per_learner(config: ArrayConfig) -> float:
@@ -28,6 +57,37 @@ def gpus_wanted(config: ArrayConfig) -> list[float]:
     """The share of a GPU that each process wants: learners (also one in the main process), then runners."""
     learners = [config.num_gpus_per_learner] * max(1, config.num_learners)
     return [share for share in learners + [config.num_gpus_per_env_runner] * config.num_env_runners if share]
+
+
+def check_room(config: ArrayConfig) -> None:
+    """Refuses runners and learners that would wait for cores for ever; for an algorithm that is built here and now.
+
+    RLlib starts Ray, or joins a cluster, for the first of them; this does so before, to ask what there is. In a trial
+    there always is enough in all: Tune has reserved it.
+
+    Args:
+        config: Validated.
+
+    Raises:
+        InputError: If Ray has no cores for them, or too few and is not a cluster that may grow (a warning then), or too
+            little of a custom resource that runners need.
+    """
+    if not (config.num_env_runners or config.num_learners):
+        return
+    quiet.init_ray()
+    there = ray.cluster_resources()
+    _check_custom_resources(config, there)
+    wanting = _wanting_cores(config, there)
+    cores = there.get("CPU", 0)
+    share = fair_share([(kind.count, kind.cpus) for kind in wanting], 0, cores)
+    if share == math.inf:
+        return
+    wanted = sum(kind.count * kind.cpus for kind in wanting)
+    missing = f"{_counts(wanting)}: expected {wanted:g} CPUs in Ray, got {cores:g}"
+    remedy = f"use fewer, or set {_shares(wanting, share)} so that they share"
+    if not _may_grow():
+        raise InputError(f"{missing}: {remedy}, or start Ray with more")
+    logger.warning("%s: waiting for the cluster to grow; if it will not, %s", missing, remedy)
 
 
 def fit_to_cores(config: ArrayConfig, main: float = 0) -> ArrayConfig:
@@ -44,20 +104,19 @@ def fit_to_cores(config: ArrayConfig, main: float = 0) -> ArrayConfig:
         return config
     there = ray.cluster_resources()
     _check_custom_resources(config, there)
+    wanting = _wanting_cores(config, there)
     cores = there.get("CPU", 0)
-    runners = (config.num_env_runners, config.num_cpus_per_env_runner)
-    learners = (config.num_learners, cpus_per_learner(config))
-    share = fair_share([runners, learners], main, cores)
+    share = fair_share([(kind.count, kind.cpus) for kind in wanting], main, cores)
     if share == math.inf:
         return config
+    learners_on_cores = config.num_learners * bool(cpus_per_learner(config))
     logger.warning(
-        warn_cores(config.num_env_runners, max(1, int(cores - main)), config.num_learners * bool(learners[1]))
+        warn_cores(config.num_env_runners, max(1, int(cores - main)), learners_on_cores)
         or f"env runners and learners get at most {share:g} cores each: Ray has {cores:g}"
     )
     shared = config.copy(copy_frozen=False)
-    shared.num_cpus_per_env_runner = min(share, runners[1])
-    if config.num_learners:
-        shared.num_cpus_per_learner = min(share, learners[1])
+    for kind in wanting:
+        setattr(shared, kind.cpus_setting, min(share, kind.cpus))
     return shared
 
 
@@ -80,7 +139,7 @@ def fair_share(processes: Sequence[tuple[int, float]], main: float, cores: float
     share = _rounded((cores - main) / count) if main < cores else _rounded(cores / (count + 1))
     if count and share <= 0:
         raise InputError(
-            f"num_env_runners and num_learners: expected as many as can share {cores:g} cores, got {count}"
+            f"num_env_runners and num_learners: expected as many as can share {cores:g} cores, got {count}: use fewer"
         )
     return share
 
@@ -102,7 +161,9 @@ def bundles(config: ArrayConfig, cores: float) -> list[Bundle]:
     main = config.num_cpus_for_main_process
     left = _rounded(cores - sum(bundle["CPU"] for bundle in others))
     if left <= 0 < main:
-        raise InputError(f"num_cpus_for_main_process: expected cores for {main}, got {cores:g} in all of Ray")
+        raise InputError(
+            f"num_cpus_for_main_process: expected cores for {main}, got {cores:g} in all of Ray: {GIVE_CPUS}"
+        )
     first = {"CPU": min(main, left), "GPU": 0 if config.num_learners else config.num_gpus_per_learner}
     first_without_zeros, *rest = ({name: n for name, n in bundle.items() if n} for bundle in (first, *others))
     return [first_without_zeros or {"CPU": 0}, *filter(None, rest)]
@@ -111,6 +172,37 @@ def bundles(config: ArrayConfig, cores: float) -> list[Bundle]:
 def _rounded(cores: float) -> float:
     """Down to a thousandth: Ray counts in ten-thousandths, and all shares together must not be more than there is."""
     return int(cores * 1000 + 1e-6) / 1000
+
+
+def _wanting_cores(config: ArrayConfig, there: Mapping[str, float]) -> list[Processes]:
+    """The processes that want cores of Ray.
+
+    Raises:
+        InputError: If it has none.
+    """
+    wanting = [kind for kind in remote_processes(config) if kind.count and kind.cpus]
+    if wanting and not there.get("CPU", 0):
+        here = " and ".join(f"{kind.count_setting}=0" for kind in wanting)
+        raise InputError(
+            f"{_counts(wanting)}: expected CPUs in Ray, got 0: {GIVE_CPUS}, "
+            f"or set {here} (all in this process) or {_shares(wanting, 0)} (no CPU is reserved)"
+        )
+    return wanting
+
+
+def _counts(wanting: Sequence[Processes]) -> str:
+    return " and ".join(f"{kind.count_setting}={kind.count}" for kind in wanting)
+
+
+def _shares(wanting: Sequence[Processes], share: float) -> str:
+    """The settings that let each process take no more than ``share`` cores."""
+    return " and ".join(f"{kind.cpus_setting}={share:g}" for kind in wanting if kind.cpus > share)
+
+
+def _may_grow() -> bool:
+    """Whether Ray may get more cores: it is a cluster that this process has joined, and did not start."""
+    node = ray._private.worker._global_node
+    return node is None or not node.head
 
 
 def _check_custom_resources(config: ArrayConfig, there: Mapping[str, float]) -> None:
