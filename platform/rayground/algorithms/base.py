@@ -28,7 +28,7 @@ from rayground import checks, quiet
 from rayground.algorithms import changes, evaluation, state
 from rayground.algorithms.config import ArrayConfig
 from rayground.algorithms.headline import EpisodeWindow
-from rayground.algorithms.timing import RunnerTimes, WallClock
+from rayground.algorithms.timing import PARTS, RunnerTimes, WallClock
 from rayground.errors import InputError, RunError
 from rayground.learners.group import make_learner, why_learners_fail
 from rayground.policies import TrainedPolicy
@@ -37,7 +37,7 @@ from rayground.rollouts.callbacks import RUNNER_HOOKS, overrides
 from rayground.rollouts.environments import env_name, make_single_env
 from rayground.rollouts.group import RunnerGroup, why_runners_fail
 from rayground.rollouts.moments import Moments
-from rayground.rollouts.rollout import Rollout
+from rayground.rollouts.rollout import Rollout, Sampled
 from rayground.rollouts.runner import ArrayEnvRunner
 from rayground.seeding import seed_everything, seed_for
 from rayground.startup import without_compiler
@@ -157,21 +157,28 @@ class ArrayAlgorithm(Algorithm):
         Raises:
             RunError: If a reward or an observation is not finite: the first loss would not be either, or be a lie.
         """
-        here = self.runners.local is not None
-        with nullcontext() if here else self.clock("wait"):
+        with nullcontext() if self.runners.local is not None else self.clock("wait"):
             rollouts = self.runners.collect()
         for rollout in rollouts:
-            self.env_steps += rollout.num_env_steps
-            if wrong := rollout.not_finite():
-                raise RunError(f"before env step {self.env_steps + 1}: {wrong}: expected a finite number")
-            self.episodes.extend(rollout.episodes)
-            self._runner_times.add(rollout.runner, rollout.seconds)
-            if self._has_norms:
-                self._observed.add(rollout.obs[:-1][rollout.valid])
-            if here:
-                self.clock.move("env", rollout.seconds["env"])
-                self.clock.move("inference", rollout.seconds["inference"])
+            self.count(rollout)
         return rollouts
+
+    def count(self, sampled: Sampled) -> None:
+        """Counts what a runner has sampled.
+
+        Raises:
+            RunError: If a reward or an observation is not finite: the first loss would not be either, or be a lie.
+        """
+        self.env_steps += sampled.num_env_steps
+        if wrong := sampled.not_finite():
+            raise RunError(f"before env step {self.env_steps + 1}: {wrong}: expected a finite number")
+        self.episodes.extend(sampled.episodes)
+        self._runner_times.add(sampled.runner, sampled.seconds)
+        if self._has_norms:
+            self._observed.merge(sampled.moments())
+        if self.runners.local is not None:
+            for part in PARTS:
+                self.clock.move(part, sampled.seconds.get(part, 0.0))
 
     def learning(self) -> AbstractContextManager[None]:
         """What runs inside ``with self.learning():`` counts as learning, or as waiting for remote learners."""
@@ -357,8 +364,12 @@ class ArrayAlgorithm(Algorithm):
         """What the algorithm adds to a checkpoint: JSON, and groups of arrays by name."""
         return {}, {}
 
+    def extra_blobs(self) -> dict[str, bytes]:
+        """What the algorithm adds to a checkpoint that is neither: files by name."""
+        return {}
+
     def load_extra_state(self, extra: dict[str, Any], checkpoint: Any) -> None:
-        """Restores what :meth:`extra_state` gave."""
+        """Restores what :meth:`extra_state` and :meth:`extra_blobs` gave."""
 
     def cleanup(self) -> None:
         """Closes environments and ends runners."""

@@ -58,7 +58,8 @@ def save(algorithm: ArrayAlgorithm, folder: Path) -> None:
                 (algorithm.own_config.copy(copy_frozen=False), algorithm.observation_space, algorithm.action_space)
             )
         }
-        | {EPISODES.format(i): data for i, data in enumerate(episodes) if data is not None},
+        | {EPISODES.format(i): data for i, data in enumerate(episodes) if data is not None}
+        | algorithm.extra_blobs(),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
@@ -69,18 +70,21 @@ class RunnerTimes:
     """What the runners spent their sampling calls on."""
 
     def __init__(self) -> None:
-        self._seconds: dict[int, tuple[float, float, float]] = {}
+        self._seconds: dict[int, Counter[str]] = {}
 
     def add(self, runner: int, seconds: Mapping[str, float]) -> None:
-        """Adds a call's ``seconds``: ``env``, ``inference`` and ``total``; see :class:`Rollout`."""
-        env, inference, total = self._seconds.get(runner, (0.0, 0.0, 0.0))
-        self._seconds[runner] = (env + seconds["env"], inference + seconds["inference"], total + seconds["total"])
+        """Adds a call's ``seconds``: its parts, and ``total``; see :class:`Rollout`."""
+        self._seconds.setdefault(runner, Counter()).update(seconds)
 
     def shares(self) -> dict[str, float]:
-        """Shares of ``env``, ``inference`` and ``rest`` since the last call, averaged over the runners that sampled."""
-        if not self._seconds:
-            return {}
-        seconds = np.array(list(self._seconds.values()))
-        env, inference, _ = (seconds / seconds[:, 2:]).mean(axis=0).tolist()
+        """Each part's share of ``total`` since the last call, and ``rest``, averaged over the runners that sampled."""
+        runners = [dict(seconds) for seconds in self._seconds.values()]
         self._seconds.clear()
-        return {"env": env, "inference": inference, "rest": 1.0 - (env + inference)}
+        if not runners:
+            return {}
+        totals = [seconds.pop("total") for seconds in runners]
+        shares = {
+            part: float(np.mean([seconds[part] / total for seconds, total in zip(runners, totals, strict=True)]))
+            for part in runners[0]
+        }
+        return shares | {"rest": 1.0 - sum(shares.values())}

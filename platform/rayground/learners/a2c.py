@@ -15,6 +15,7 @@ from rayground.learners.actor_critic import ActorCriticLearner
 from rayground.learners.advantages import ADVANTAGES, VALUE_TARGETS, WEIGHTS, judged
 from rayground.learners.lean import STATS, Arrays, Tensors
 from rayground.learners.losses import actor_critic_loss
+from rayground.learners.sharding import average_over_learners
 from rayground.rollouts.rollout import Rollout
 
 
@@ -92,6 +93,48 @@ class A2CLearner(ActorCriticLearner):
         """A batch of zeros in the shapes and dtypes of those that :meth:`learn` gets, with every runner's rows."""
         rows = self.example_rows(self.config.total_train_batch_size // max(1, self.config.num_learners))
         return rows | {WEIGHTS: torch.ones_like(rows[ADVANTAGES])}
+
+
+class A3CLearner(A2CLearner):
+    """A2C's learner for gradients that come one by one, perhaps from elsewhere; one that is not finite is dropped.
+
+    One optimizer, and its moments, serve the gradients of all (the paper's shared RMSprop).
+    """
+
+    def learn(self, batch: Arrays, settings: A2CSettings) -> dict[str, float]:
+        """Computes the gradient of a batch and applies it.
+
+        Args:
+            batch: What :func:`batch_of` gives.
+            settings: What the update goes by.
+
+        Returns:
+            The losses and the entropy, with what :meth:`apply` gives; only the latter where nothing was applied.
+        """
+        stats = self.gradient_of(batch, settings)
+        average_over_learners(self.gradient_P)
+        applied = self.apply(self.gradient_P, settings.env_steps)
+        return applied if applied["dropped"] else stats | applied
+
+    def gradient_of(self, batch: Arrays, settings: A2CSettings) -> dict[str, float]:
+        """Computes the gradient of a batch: it is in :attr:`gradient_P`. Returns the losses and the entropy."""
+        self.take_settings(settings)
+        self.gradient_P, stats = self.gradient(self.to_tensors(**batch))
+        return as_floats(stats)
+
+    def apply(self, gradient_P: Tensor, env_steps: int) -> dict[str, float]:
+        """Takes a step with a gradient ``[P]``, which may be overwritten.
+
+        Returns:
+            ``dropped``: 1 where the gradient is not finite, and nothing was done; else 0, and ``grad_norm``.
+        """
+        if not torch.isfinite(torch.linalg.vector_norm(gradient_P)):
+            return {"dropped": 1.0}
+        return {"grad_norm": self.take_step(gradient_P, self.rate_at(env_steps)).item(), "dropped": 0.0}
+
+    def apply_array(self, gradient_P: np.ndarray, env_steps: int) -> dict[str, float]:
+        """What :meth:`apply` does, with a gradient from another process."""
+        return self.apply(torch.tensor(gradient_P, device=self.device), env_steps)
 
 
 def batch_of(

@@ -79,7 +79,7 @@ class ValueSums:
         """Adds the rows of a batch: ``advantages``, ``value_targets`` and ``weights``, each ``[B]``."""
         valid = batch[WEIGHTS] > 0
         errors, targets = (batch[name][valid].astype(np.float64) for name in (ADVANTAGES, VALUE_TARGETS))
-        self._sums += (len(errors), errors.sum(), errors @ errors, targets.sum(), targets @ targets)
+        self._sums += np.array([len(errors), errors.sum(), errors @ errors, targets.sum(), targets @ targets])
 
     def merge(self, other: ValueSums) -> None:
         """Adds what another has added."""

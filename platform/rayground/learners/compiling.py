@@ -16,7 +16,7 @@ from rayground.budget import compile_cache
 from rayground.errors import InputError
 from rayground.learners.flat import one_if_finite
 from rayground.learners.optimizers import FlatStepper
-from rayground.learners.sharding import alone
+from rayground.learners.sharding import alone, average_over_learners
 
 if TYPE_CHECKING:
     from rayground.learners.lean import LeanTorchLearner
@@ -76,6 +76,7 @@ def _untried(learner: LeanTorchLearner) -> Step:
 
     def in_two(batch: Tensors, value: float) -> Tensors:
         gradient_P, stats = gradient_graph(batch)
+        average_over_learners(gradient_P)
         return stats | {"grad_norm": learner.take_step(gradient_P, value)}
 
     return in_two

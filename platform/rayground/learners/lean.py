@@ -128,12 +128,11 @@ class LeanTorchLearner(TorchLearner):
         return self.flat.gradient(loss), stats | {"loss": loss.detach()}
 
     def take_step(self, gradient_P: Tensor, rate: float | Tensor) -> Tensor:
-        """Averages a gradient over all learners, clips it and takes a step, but none with one that is not finite.
+        """Clips a gradient that all learners have agreed on, and takes a step; but none with one that is not finite.
 
         Returns:
             The gradient's norm before clipping (scalar).
         """
-        average_over_learners(gradient_P)
         norm = torch.linalg.vector_norm(gradient_P)
         self.stepper.step(clipped(gradient_P, norm, self._grad_clip, self._grad_clip_by, self.flat), rate)
         return norm
@@ -145,10 +144,14 @@ class LeanTorchLearner(TorchLearner):
             batch: What the module and the loss read, on the learner's device.
             env_steps: Where the learning rate's schedule stands.
         """
+        self._pending.append((env_steps, batch, self._step(batch, self.rate_at(env_steps))))
+
+    def rate_at(self, env_steps: int) -> float:
+        """The learning rate that a gradient step at ``env_steps`` uses, put into the optimizer's groups as well."""
         rate = self._lr(env_steps)
         for group in self._scheduled:
             group["lr"] = rate
-        self._pending.append((env_steps, batch, self._step(batch, rate)))
+        return rate
 
     def collect(self) -> Tensors:
         """What the updates since the last call gave, each ``[K, ...]``, with ``loss`` and ``grad_norm``.
@@ -166,6 +169,7 @@ class LeanTorchLearner(TorchLearner):
 
     def _eager_step(self, batch: Tensors, rate: float) -> Tensors:
         gradient_P, stats = self.gradient(batch)
+        average_over_learners(gradient_P)
         stats["grad_norm"] = self.take_step(gradient_P, rate)
         return stats
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ray
@@ -23,6 +24,7 @@ logger = logging.getLogger("rayground")
 STOP_WITHIN_S = 3.0
 MAKE_WITHIN_S = 30.0
 RETRY_S = 0.1
+POLL_S = 0.5
 
 
 class EnvironmentCrash(RunError):
@@ -47,7 +49,9 @@ class RunnerGroup:
         self._group, self._config, self._interruption = group, config, interruption
         self._weights: Any = None
         self._stale: set[int] = set()
-        self._requested: dict[int, Any] = {}
+        self._requested: dict[int, Any] = {}  # what was asked longest ago comes first
+        self._asked_at: dict[int, float] = {}
+        self._retry_at: dict[int, float] = {}
         self._not_handed_out: set[int] = set()
         self._down_since: dict[int, float] = {}
         self.restarts = 0
@@ -80,7 +84,7 @@ class RunnerGroup:
                 they do so anyway: the next one would not continue what is known.
         """
         actors, requested = self._actors(), {}
-        for index in [0] if self.local is not None else sorted(actors):
+        for index in self.indices:
             anew = reset or index in self._not_handed_out
             call: dict[str, Any] = {"num_steps": num_steps, "env_steps": env_steps, "reset": anew}
             if self.local is None:
@@ -116,6 +120,73 @@ class RunnerGroup:
         self._not_handed_out -= {rollout.runner for rollout in rollouts}
         return rollouts
 
+    def ask(self, index: int, call: str, **arguments: Any) -> None:
+        """Asks one runner to do something, whatever the others do; the local one does it when it is to answer.
+
+        Args:
+            index: The runner's.
+            call: Its method.
+            **arguments: The method's.
+        """
+        if self.local is not None:
+            self._requested[index] = partial(getattr(self.local, call), **arguments)
+        else:
+            self._requested[index] = getattr(self._actors()[index], call).remote(**arguments)
+            self._asked_at[index] = time.monotonic()
+
+    def idle(self) -> list[int]:
+        """Runners that have nothing to do; one that was found down is left alone for a moment."""
+        now = time.monotonic()
+        return [i for i in self.indices if i not in self._requested and now >= self._retry_at.get(i, 0.0)]
+
+    def first_answer(self) -> Any | None:
+        """Waits until one runner has answered to :meth:`ask`; of several, the one that was asked first.
+
+        Returns:
+            What it gave; None if nobody has answered for a moment, or that runner is down.
+
+        Raises:
+            EnvironmentCrash: If an environment raised.
+            RunError: If a runner is gone for good, or does not answer or come back within ``sample_timeout_s``.
+        """
+        if self.local is not None:
+            result = self._requested.pop(0)()
+        else:
+            index = self._first_done()
+            if index is None:
+                return None
+            result = self._result(index, self._requested.pop(index))
+            if result is None:
+                self._retry_at[index] = time.monotonic() + RETRY_S
+                return None
+        return next(iter(self._good([result])), None)
+
+    def all_answers(self) -> list[Any]:
+        """Waits for all that was asked, and gives what came of it."""
+        answers = []
+        while self._requested:
+            answers.append(self.first_answer())
+        return [answer for answer in answers if answer is not None]
+
+    def forget(self) -> None:
+        """Gives up whatever was asked."""
+        self._requested.clear()
+
+    def _first_done(self) -> int | None:
+        if not self._requested:
+            time.sleep(RETRY_S)
+            return None
+        indices = {future: index for index, future in self._requested.items()}
+        ready, _ = ray.wait(list(indices), num_returns=1, timeout=POLL_S)
+        if ready:
+            first = indices[ready[0]]
+        longest = next(iter(self._requested))
+        if ready and first == longest:
+            return first
+        if time.monotonic() - self._asked_at[longest] > self._config.sample_timeout_s:
+            return longest  # to be told how long it took
+        return first if ready else None
+
     def get_episodes(self) -> list[bytes | None]:
         """Every runner's environments in the middle of their episodes; see :meth:`ArrayEnvRunner.get_episodes`."""
         if self.local is not None:
@@ -131,6 +202,11 @@ class RunnerGroup:
         actors = sorted(self._actors().items())
         futures = {i: actor.set_episodes.remote(data) for (i, actor), data in zip(actors, episodes, strict=True)}
         return all([self._result(index, future) for index, future in futures.items()])
+
+    @property
+    def indices(self) -> list[int]:
+        """The runners' own: 0 for the local one, 1 and up for others."""
+        return [0] if self.local is not None else sorted(self._actors())
 
     @property
     def num_runners(self) -> int:
@@ -151,7 +227,7 @@ class RunnerGroup:
         for result in results:
             if isinstance(result, RunnerFailure) and not self._interruption():
                 raise EnvironmentCrash(result)
-        return [result for result in results if isinstance(result, Rollout)]
+        return [result for result in results if not isinstance(result, RunnerFailure)]
 
     def stop(self) -> None:
         """Closes the environments of remote runners; one that does not answer soon is ended all the same.

@@ -28,5 +28,10 @@ class Moments:
         if len(obs) == 0:
             return
         mean = obs.mean(axis=0, dtype=np.float64)
-        new = (len(obs), mean, np.square(obs - mean).mean(axis=0))
-        self.count, self.mean, self.var = merged((self.count, self.mean, self.var), new)
+        self.merge(Moments(len(obs), mean, np.square(obs - mean).mean(axis=0)))
+
+    def merge(self, other: Moments) -> None:
+        """Adds what another has seen."""
+        if other.count:
+            mine, others = (self.count, self.mean, self.var), (other.count, other.mean, other.var)
+            self.count, self.mean, self.var = merged(mine, others)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
+
+from rayground.rollouts.moments import Moments
 
 
 @dataclass(slots=True)
@@ -21,6 +24,27 @@ class EpisodeRecord:
     episode_return: float
     length: int
     custom: dict[str, float] = field(default_factory=dict)
+
+
+class Sampled(Protocol):
+    """What the driver counts of what a runner hands back."""
+
+    @property
+    def num_env_steps(self) -> int:
+        """The number of transitions."""
+        ...
+
+    episodes: list[EpisodeRecord]
+    runner: int
+    seconds: dict[str, float]
+
+    def not_finite(self) -> str | None:
+        """The first reward or observation that is not finite, in words; None if all are."""
+        ...
+
+    def moments(self) -> Moments:
+        """Moments of the observations that were acted on."""
+        ...
 
 
 @dataclass(slots=True)
@@ -65,6 +89,18 @@ class Rollout:
     def num_env_steps(self) -> int:
         """The number of transitions: rows in which an environment reset itself do not count."""
         return int(np.count_nonzero(self.valid))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        columns = (self.obs, self.actions, self.rewards, self.terminated, self.truncated, self.valid)
+        return sum(array.nbytes for array in (*columns, *self.extras.values()))
+
+    def moments(self) -> Moments:
+        """Moments of the observations that were acted on."""
+        moments = Moments()
+        moments.add(self.obs[:-1][self.valid])
+        return moments
 
     def not_finite(self) -> str | None:
         """The first reward or observation that is not finite, in words with its sub-environment; None if all are."""

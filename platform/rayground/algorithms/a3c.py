@@ -1,0 +1,303 @@
+"""A3C: a policy gradient from runners that never wait for each other, an update for whatever has come."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+from ray.rllib.algorithms.algorithm_config import NotProvided
+from ray.tune.registry import register_trainable
+
+from rayground import checkpoints
+from rayground.algorithms.a2c import A2C, A2CConfig
+from rayground.errors import InputError, RunError, closest
+from rayground.learners.a2c import A3CLearner, batch_of
+from rayground.rollouts.gradients import GradientRunner, RolloutGradient
+from rayground.rollouts.rollout import Rollout
+from rayground.schedules import as_schedule
+
+logger = logging.getLogger("rayground")
+
+Parallelism = Literal["gradient", "data"]
+ARRIVED = "arrived.pkl"
+MAX_DROPPED_IN_A_ROW = 100
+
+
+class A3CConfig(A2CConfig):
+    """A3C's settings: A2C's, and how runners and learner share the work.
+
+    Each runner's ``rollout_fragment_length`` vector steps (20 unless set: a call to another process costs more than a
+    few steps) make one update. The work of runners in processes of their own comes in the order in which they are
+    done, so that a seed does not repeat a run; with ``num_env_runners=0`` it does.
+    """
+
+    supported = A2CConfig.supported - {"torch_compile_learner"} | {"entropy_coeff_per_worker", "parallelism"}
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class or A3C)
+        self.env_runner_cls = GradientRunner
+        self.rollout_fragment_length = 20
+        self.parallelism: Parallelism = "gradient"
+        self.entropy_coeff_per_worker: Sequence[Any] | None = None
+
+    def training(
+        self,
+        *,
+        parallelism: Parallelism = NotProvided,
+        entropy_coeff_per_worker: Sequence[Any] | None = NotProvided,
+        **kwargs: Any,
+    ) -> A3CConfig:
+        """A2C's ``training()`` with two more settings.
+
+        Args:
+            parallelism: ``"gradient"``: every runner computes gradients with its own copy of the weights, and the
+                driver applies them (the paper's form). ``"data"``: the runners send what they sampled, and the
+                learner computes the gradients.
+            entropy_coeff_per_worker: A number or a schedule for each runner, instead of ``entropy_coeff`` for all.
+            **kwargs: A2C's settings.
+        """
+        super().training(**kwargs)
+        if parallelism is not NotProvided:
+            self.parallelism = parallelism
+        if entropy_coeff_per_worker is not NotProvided:
+            self.entropy_coeff_per_worker = entropy_coeff_per_worker
+        return self
+
+    def validate(self) -> None:
+        """Checks A3C's own settings after A2C's."""
+        super().validate()
+        if self.parallelism not in (forms := get_args(Parallelism)):
+            hint = closest(str(self.parallelism), forms)
+            raise InputError(f"parallelism: expected one of {', '.join(forms)}, got {self.parallelism!r}{hint}")
+        if self.parallelism == "gradient" and self.num_learners:
+            raise InputError(
+                f"num_learners={self.num_learners}: with parallelism='gradient' the runners compute the gradients, and "
+                "the main process applies them: set num_learners=0, or parallelism='data'"
+            )
+        if not (isinstance(self.env_runner_cls, type) and issubclass(self.env_runner_cls, GradientRunner)):
+            raise InputError(f"env_runner_cls: expected GradientRunner or a subclass, got {self.env_runner_cls!r}")
+        self._check_entropy_per_worker()
+
+    def _check_entropy_per_worker(self) -> None:
+        given, workers = self.entropy_coeff_per_worker, max(1, self.num_env_runners)
+        if given is None:
+            return
+        if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != workers:
+            raise InputError(f"entropy_coeff_per_worker: expected a list of {workers}, one per runner, got {given!r}")
+        for index, value in enumerate(given):
+            as_schedule(value, f"entropy_coeff_per_worker[{index}]", 0)
+        if self.entropy_coeff != A3CConfig().entropy_coeff:
+            raise InputError("entropy_coeff and entropy_coeff_per_worker contradict each other: leave one out")
+
+    @property
+    def total_train_batch_size(self) -> int:
+        """Rows of one runner's fragment, which is a batch."""
+        return self.rollout_fragment_length * self.num_envs_per_env_runner
+
+    @property
+    def explores_by_entropy(self) -> bool:
+        """Whether entropy is part of the loss."""
+        given = self.entropy_coeff_per_worker
+        return super().explores_by_entropy if given is None else any(value != 0.0 for value in given)
+
+    def entropy_coeff_of(self, runner: int) -> Any:
+        """The weight of the entropy, a number or a schedule, for what a runner (1 and up; 0 the local one) samples."""
+        given = self.entropy_coeff_per_worker
+        return self.entropy_coeff if given is None else given[min(max(0, runner - 1), len(given) - 1)]
+
+    def get_default_learner_class(self) -> type[A3CLearner]:
+        """Our lean learner."""
+        return A3CLearner
+
+
+class A3C(A2C):
+    """Asynchronous advantage actor-critic (Mnih et al. 2016, https://arxiv.org/abs/1602.01783), with processes.
+
+    Attributes:
+        updates: Gradients applied so far; the weights' version.
+        dropped: Gradients so far that were not finite.
+    """
+
+    config: A3CConfig
+
+    @classmethod
+    def get_default_config(cls) -> A3CConfig:
+        """The config class that belongs to this algorithm."""
+        return A3CConfig()
+
+    def setup(self, config: A3CConfig) -> None:
+        """Builds runners and learner (RLlib)."""
+        super().setup(config)
+        self.dropped = self._dropped_in_a_row = 0
+        self._versions: dict[int, int] = {}
+        self._to_reset: set[int] = set()
+        self._arrived: list[tuple[int, Rollout | RolloutGradient]] = []
+        self._deliveries = Deliveries()
+
+    def training_step(self) -> None:
+        """One iteration: updates as work comes in, until ``min_sample_timesteps_per_iteration`` env steps."""
+        start, goal, since, goes_on = self.env_steps, self.env_steps_goal(), perf_counter(), True
+        while goes_on:
+            for runner in self.runners.idle():  # the one that delivered last; all of them in the beginning
+                self.ask(runner)
+            work = self.next_work()
+            if work is not None:
+                version, sampled = work
+                self.count(sampled)
+                with self.learning():
+                    self.learn_from(sampled, staleness=self.updates - version)
+            goes_on = self.env_steps < goal and not (self.interruption() and (work is None or self.env_steps > start))
+        self._deliveries.seconds += perf_counter() - since
+        self._say_dropped()
+        self.log_iteration()
+
+    def ask(self, runner: int) -> None:
+        """Sends a runner the newest weights, and asks it to work with them."""
+        with self.clock("sync"):
+            self.move_norms()
+            if self._reset_next:
+                self._to_reset, self._reset_next = set(self.runners.indices), False
+            weights = self.learner.module_arrays()
+            call: dict[str, Any] = {"num_steps": self.config.rollout_fragment_length, "env_steps": self.env_steps}
+            call |= {"weights": weights, "reset": runner in self._to_reset}
+            if self.config.parallelism == "gradient":
+                settings = self.update_settings(self.config.entropy_coeff_of(runner))
+                self.runners.ask(runner, "sample_gradient", settings=settings, **call)
+            else:
+                self.runners.ask(runner, "sample_for_learner", **call)
+            self._to_reset.discard(runner)
+            self._versions[runner] = self.updates
+            if runner:
+                self._deliveries.bytes_down += sum(array.nbytes for array in weights.values())
+
+    def next_work(self) -> tuple[int, Rollout | RolloutGradient] | None:
+        """Waits for whoever is done first; None if nobody was for a while, or the runner died.
+
+        Returns:
+            The version of the weights that the work was done with, and what came.
+        """
+        if self._arrived:
+            return self._arrived.pop(0)
+        if self.runners.local is not None:
+            sampled = self.runners.first_answer()
+        else:
+            with self.clock("wait"):
+                sampled = self.runners.first_answer()
+        return None if sampled is None else (self._versions[sampled.runner], sampled)
+
+    def learn_from(self, sampled: Rollout | RolloutGradient, staleness: int) -> None:
+        """Applies a gradient, or first computes it; one that is not finite is dropped.
+
+        Args:
+            sampled: What a runner delivered.
+            staleness: How many updates old the weights were that it did so with.
+
+        Raises:
+            RunError: If too many in a row were dropped: nothing is learnt any more.
+        """
+        if not sampled.num_env_steps:
+            return
+        if isinstance(sampled, Rollout):
+            batch = batch_of([sampled], self.learner.values, self.config.gamma, self.config.lambda_)
+            self._value_sums.add(batch)
+            settings = self.update_settings(self.config.entropy_coeff_of(sampled.runner))
+            learned = self.learner.learn(batch, settings)
+        else:
+            self._value_sums.merge(sampled.value_sums)
+            learned = sampled.stats | cast(A3CLearner, self.learner).apply_array(sampled.gradient, self.env_steps)
+        is_dropped = learned.pop("dropped") > 0
+        self._deliveries.add(sampled.runner, sampled.nbytes if sampled.runner else 0, staleness, is_dropped)
+        self.dropped += is_dropped
+        self.updates += not is_dropped
+        self._dropped_in_a_row = self._dropped_in_a_row + 1 if is_dropped else 0
+        if not is_dropped:
+            self._learned.append(learned)
+        if self._dropped_in_a_row >= MAX_DROPPED_IN_A_ROW:
+            raise RunError(
+                f"at env step {self.env_steps} the last {self._dropped_in_a_row} gradients were not finite: nothing is "
+                "learnt any more. Lower lr, set grad_clip, or look into the loss"
+            )
+
+    def _say_dropped(self) -> None:
+        if self._deliveries.dropped:
+            who = ", ".join(f"runner {runner}: {count}" for runner, count in sorted(self._deliveries.dropped.items()))
+            total = self._deliveries.dropped.total()
+            logger.warning("dropped %d updates whose gradient was not finite (%s); %d so far", total, who, self.dropped)
+
+    def metrics_of_iteration(self) -> dict[str, float]:
+        """A2C's numbers, and those of the work that came in; ``docs/metrics.md`` explains them."""
+        row = super().metrics_of_iteration() | {"learner/updates_dropped": self.dropped}
+        row |= self._deliveries.row(self.runners.indices)
+        self._deliveries = Deliveries()
+        return row
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Waits for the work that the runners are at, and keeps it too: a resumed run goes on with it."""
+        self._arrived += [(self._versions[sampled.runner], sampled) for sampled in self.runners.all_answers()]
+        super().save_checkpoint(checkpoint_dir)
+
+    def load_checkpoint(self, checkpoint_dir: str) -> None:
+        """Reads what :meth:`save_checkpoint` wrote; what the runners are at is given up."""
+        self.runners.forget()
+        super().load_checkpoint(checkpoint_dir)
+
+    def extra_state(self) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+        """Counters."""
+        extra, arrays = super().extra_state()
+        return extra | {"dropped": self.dropped}, arrays
+
+    def extra_blobs(self) -> dict[str, bytes]:
+        """The work that has come in, and is not learnt from yet."""
+        return {ARRIVED: checkpoints.dump_pickle(self._arrived)}
+
+    def load_extra_state(self, extra: dict[str, Any], checkpoint: Any) -> None:
+        """Restores what :meth:`extra_state` and :meth:`extra_blobs` gave."""
+        super().load_extra_state(extra, checkpoint)
+        self.dropped, self._dropped_in_a_row = extra["dropped"], 0
+        self._arrived = checkpoints.load_pickle(checkpoint.blob(ARRIVED), checkpoint.path)
+
+
+class Deliveries:
+    """What the runners have delivered since the last result.
+
+    Attributes:
+        seconds: Of training.
+        bytes_down: Bytes of the weights that were sent to runners.
+        dropped: By runner, how many gradients were not finite.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.bytes_down = 0
+        self.dropped: Counter[int] = Counter()
+        self._bytes_up = 0
+        self._staleness: list[int] = []
+        self._by_runner: Counter[int] = Counter()
+
+    def add(self, runner: int, num_bytes: int, staleness: int, is_dropped: bool) -> None:
+        """Adds one delivery."""
+        self._by_runner[runner] += 1
+        self._bytes_up += num_bytes
+        self._staleness.append(staleness)
+        if is_dropped:
+            self.dropped[runner] += 1
+
+    def row(self, runners: Sequence[int]) -> dict[str, float]:
+        """The metrics; nothing if nothing was delivered."""
+        count = self._by_runner.total()
+        if not count:
+            return {}
+        return {
+            "learner/updates_per_s": (count - self.dropped.total()) / self.seconds,
+            "learner/staleness_mean": float(np.mean(self._staleness)),
+            "learner/staleness_max": max(self._staleness),
+            "workers/bytes_up_per_update": self._bytes_up / count,
+            "workers/bytes_down_per_update": self.bytes_down / count,
+        } | {f"workers/{runner}/share": self._by_runner[runner] / count for runner in runners}
+
+
+register_trainable("A3C", A3C)
