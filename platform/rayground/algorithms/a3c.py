@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, Literal, cast, get_args
@@ -14,6 +13,7 @@ from ray.tune.registry import register_trainable
 
 from rayground import checkpoints
 from rayground.algorithms.a2c import A2C, A2CConfig
+from rayground.algorithms.deliveries import Deliveries
 from rayground.errors import InputError, RunError, closest
 from rayground.learners.a2c import A3CLearner, batch_of
 from rayground.rollouts.gradients import GradientRunner, RolloutGradient
@@ -259,45 +259,6 @@ class A3C(A2C):
         super().load_extra_state(extra, checkpoint)
         self.dropped, self._dropped_in_a_row = extra["dropped"], 0
         self._arrived = checkpoints.load_pickle(checkpoint.blob(ARRIVED), checkpoint.path)
-
-
-class Deliveries:
-    """What the runners have delivered since the last result.
-
-    Attributes:
-        seconds: Of training.
-        bytes_down: Bytes of the weights that were sent to runners.
-        dropped: By runner, how many gradients were not finite.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.bytes_down = 0
-        self.dropped: Counter[int] = Counter()
-        self._bytes_up = 0
-        self._staleness: list[int] = []
-        self._by_runner: Counter[int] = Counter()
-
-    def add(self, runner: int, num_bytes: int, staleness: int, is_dropped: bool) -> None:
-        """Adds one delivery."""
-        self._by_runner[runner] += 1
-        self._bytes_up += num_bytes
-        self._staleness.append(staleness)
-        if is_dropped:
-            self.dropped[runner] += 1
-
-    def row(self, runners: Sequence[int]) -> dict[str, float]:
-        """The metrics; nothing if nothing was delivered."""
-        count = self._by_runner.total()
-        if not count:
-            return {}
-        return {
-            "learner/updates_per_s": (count - self.dropped.total()) / self.seconds,
-            "learner/staleness_mean": float(np.mean(self._staleness)),
-            "learner/staleness_max": max(self._staleness),
-            "workers/bytes_up_per_update": self._bytes_up / count,
-            "workers/bytes_down_per_update": self.bytes_down / count,
-        } | {f"workers/{runner}/share": self._by_runner[runner] / count for runner in runners}
 
 
 register_trainable("A3C", A3C)

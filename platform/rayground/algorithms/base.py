@@ -6,14 +6,13 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
-import numpy as np
 import torch
-from ray.rllib.algorithms.algorithm import Algorithm, TrainIterCtx
+from ray.rllib.algorithms.algorithm import TrainIterCtx
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.utils.metrics import (
@@ -26,6 +25,7 @@ from ray.rllib.utils.metrics import (
 from custom_models.nets.normalizer import running_norms
 from rayground import checks, quiet
 from rayground.algorithms import changes, evaluation, state
+from rayground.algorithms.checkpointed import CheckpointedAlgorithm
 from rayground.algorithms.config import ArrayConfig
 from rayground.algorithms.headline import EpisodeWindow
 from rayground.algorithms.timing import PARTS, RunnerTimes, WallClock
@@ -45,7 +45,7 @@ from rayground.startup import without_compiler
 logger = logging.getLogger("rayground")
 
 
-class ArrayAlgorithm(Algorithm):
+class ArrayAlgorithm(CheckpointedAlgorithm):
     """An RLlib Algorithm whose ``training_step`` is one iteration over arrays.
 
     A subclass writes ``training_step``, ``metrics_of_iteration`` and what it adds to a checkpoint.
@@ -293,48 +293,6 @@ class ArrayAlgorithm(Algorithm):
         """The policy's action for one observation, greedy unless ``explore``."""
         return self.get_policy().compute_single_action(observation, explore=explore)
 
-    def save(self, checkpoint_dir: str | Path | None = None) -> Any:
-        """Writes a complete checkpoint; relative paths and ``~`` are fine.
-
-        Args:
-            checkpoint_dir: A folder that does not exist yet or is empty; None makes a temporary one.
-
-        Returns:
-            RLlib's result object; its ``checkpoint.path`` is the folder.
-        """
-        if checkpoint_dir is None:
-            return super().save()
-        folder = Path(checkpoint_dir).expanduser().absolute()
-        try:
-            return super().save(str(folder))
-        except BaseException:
-            with suppress(OSError):  # RLlib has made it, empty
-                folder.rmdir()
-            raise
-
-    def save_to_path(self, path: str | Path | None = None, **_: Any) -> str:
-        """RLlib's other name for :meth:`save`; returns the folder. RLlib's own format would leave out the replay."""
-        return self.save(path).checkpoint.path
-
-    def restore_from_path(self, path: str | Path, **_: Any) -> None:
-        """RLlib's other name for :meth:`restore`."""
-        self.restore(path)
-
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Writes everything that a run needs to go on; called by :meth:`save`."""
-        state.save(self, Path(checkpoint_dir))
-
-    def restore(self, checkpoint: Any) -> None:
-        """Restores a checkpoint of :meth:`save`: its result object, or a path (relative and ``~`` are fine).
-
-        Raises:
-            CheckpointError: If the path holds no whole checkpoint, or one that does not fit this algorithm.
-        """
-        if isinstance(checkpoint, str | Path):
-            self.load_checkpoint(str(checkpoint))
-        else:
-            super().restore(checkpoint)
-
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         """Reads what :meth:`save_checkpoint` wrote; called by :meth:`restore`."""
         self._reset_next, self._observed = True, Moments()
@@ -347,29 +305,11 @@ class ArrayAlgorithm(Algorithm):
             kwargs={"algorithm": self},
         )
 
-    @classmethod
-    def from_checkpoint(cls, path: str | Path, **_: Any) -> ArrayAlgorithm:
-        """Builds the algorithm that a checkpoint was made with, and restores it."""
-        algorithm = state.read_config(Path(path))[0].build_algo()
-        algorithm.restore(path)
-        return algorithm
-
     def resume_episodes(self, episodes: list[bytes]) -> None:
         """Goes on with the episodes that ran when a checkpoint was written, if that is possible for every runner."""
         self._reset_next = not (len(episodes) == self.runners.num_runners and self.runners.set_episodes(episodes))
         if self._reset_next:
             logger.info("the environments start new episodes: those that were running could not be kept")
-
-    def extra_state(self) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
-        """What the algorithm adds to a checkpoint: JSON, and groups of arrays by name."""
-        return {}, {}
-
-    def extra_blobs(self) -> dict[str, bytes]:
-        """What the algorithm adds to a checkpoint that is neither: files by name."""
-        return {}
-
-    def load_extra_state(self, extra: dict[str, Any], checkpoint: Any) -> None:
-        """Restores what :meth:`extra_state` and :meth:`extra_blobs` gave."""
 
     def cleanup(self) -> None:
         """Closes environments and ends runners."""

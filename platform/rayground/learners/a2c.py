@@ -19,7 +19,7 @@ from rayground.learners.sharding import average_over_learners
 from rayground.rollouts.rollout import Rollout
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class A2CSettings:
     """What one update goes by, besides its batch.
 

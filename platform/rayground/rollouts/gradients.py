@@ -15,7 +15,7 @@ from rayground.learners.advantages import ValueSums
 from rayground.rollouts.failures import RunnerFailure
 from rayground.rollouts.moments import Moments
 from rayground.rollouts.rollout import EpisodeRecord, Rollout
-from rayground.rollouts.runner import ArrayEnvRunner, Weights
+from rayground.rollouts.runner import ArrayEnvRunner, Weights, copy_weights
 from rayground.seeding import rng_state_kept
 
 
@@ -100,7 +100,7 @@ class GradientRunner(ArrayEnvRunner):
 
     def _gradient(self, rollout: Rollout, weights: Weights, settings: A2CSettings) -> RolloutGradient:
         started, learner, sums = perf_counter(), self._learner or self._make_learner(), ValueSums()
-        learner.load_module_arrays(weights)
+        copy_weights(weights, self._learner_parameters)
         gradient, stats = np.zeros(learner.flat.vector.shape, np.float32), {}
         if rollout.num_env_steps:
             batch = batch_of([rollout], learner.values, self.config.gamma, self.config.lambda_)
@@ -126,5 +126,6 @@ class GradientRunner(ArrayEnvRunner):
         config = self.config.copy(copy_frozen=False)
         config.num_learners, config.num_gpus_per_learner = 0, self.config.num_gpus_per_env_runner
         with rng_state_kept():  # that of a runner's process goes the way that it goes without a learner
-            self._learner = config.build_learner(spaces=self.get_spaces())
-        return self._learner
+            self._learner = learner = config.build_learner(spaces=self.get_spaces())
+        self._learner_parameters = dict(learner.policy_module.state_dict())
+        return learner

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from time import perf_counter
 from typing import Any
@@ -17,6 +17,7 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import ENV_RESET_TIMER, ENV_STEP_TIMER
+from torch import Tensor
 
 from rayground import quiet
 from rayground.rollouts.callbacks import overrides
@@ -198,8 +199,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
 
     def load_weights(self, weights: Weights) -> None:
         """Copies parameters by name into the module; names that an inference-only module lacks are left out."""
-        for name, parameter in self._parameters.items():
-            parameter.copy_(torch.as_tensor(weights[name]))
+        copy_weights(weights, self._parameters)
 
     def _try_env_reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
         """RLlib would try again for ever, or hide what was raised."""
@@ -264,3 +264,10 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
     def _failure(self, error: BaseException) -> RunnerFailure:
         self.sampling.forget()
         return RunnerFailure.of(self.worker_index, error)
+
+
+def copy_weights(weights: Weights, parameters: Mapping[str, Tensor]) -> None:
+    """Copies weights into parameters and buffers of the same names, without a look at others."""
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(torch.as_tensor(weights[name]))
