@@ -1,6 +1,7 @@
 """What a run logs: one name everywhere, true means, nothing lost when it comes late; and the notebook's way to run."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,9 +19,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import rayground
 from callbacks import ReturnThreshold
 from custom_models.q_module import plain_mlp, q_module
-from rayground import DQNConfig, Experiment, SlottedReplay, Stop
+from rayground import A2CConfig, A3CConfig, DQNConfig, Experiment, SlottedReplay, Stop
+from rayground.algorithms.config import ArrayConfig
 from rayground.errors import InputError
 from rayground.policy_file import load as load_policy
+
+EXPLAINED = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -133,11 +137,37 @@ def test_every_logged_metric_is_explained(tmp_path: Path) -> None:
     made = experiment(tmp_path)
     made.config.training(replay=SlottedReplay(capacity=1_000, prioritized=True))
     run = made.train(seed=1, storage=tmp_path)
-    explained = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     for name in run.frame.columns:
         if not name.startswith(("rllib/", "custom/", "evaluation/custom/", "evaluation/steps_seen")):
             short = name.replace("episode_return_max", "_max").replace("episode_return_min", "_min")
-            assert f"`{name}`" in explained or f"`{short.split('/')[-1]}`" in explained, name
+            assert f"`{name}`" in EXPLAINED or f"`{short.split('/')[-1]}`" in EXPLAINED, name
+
+
+def explained_in(*sections: str) -> set[str]:
+    """The names in the first column of the tables of these sections."""
+    texts = [EXPLAINED.split(f"\n## {section}\n")[1].split("\n## ")[0] for section in sections]
+    cells = [line.split("|")[1] for text in texts for line in text.splitlines() if line.startswith("| `")]
+    return {name for cell in cells for name in re.findall("`(.+?)`", cell)}
+
+
+@pytest.mark.parametrize(
+    ("config", "sections"),
+    [
+        (A2CConfig(), ["Learner (A2C and A3C)"]),
+        (A3CConfig(), ["Learner (A2C and A3C)", "Updates and workers (A3C)"]),
+        (A3CConfig().training(parallelism="data"), ["Learner (A2C and A3C)", "Updates and workers (A3C)"]),
+    ],
+    ids=["A2C", "A3C, gradient", "A3C, data"],
+)
+def test_the_actor_critics_log_what_their_sections_explain(
+    config: ArrayConfig, sections: list[str], tmp_path: Path
+) -> None:
+    config.environment(Countdown, env_config={}).rl_module(model_config={"fcnet_hiddens": [8]})
+    config.reporting(min_sample_timesteps_per_iteration=50)
+    columns = Experiment("tiny", config, Stop(env_steps=50)).train(seed=1, storage=tmp_path).frame.columns
+    logged = {re.sub(r"/\d+/", "/<i>/", name) for name in columns if name.startswith(("learner/", "workers/"))}
+    assert logged == explained_in(*sections)
+    assert {name for name in columns if "time/" in name and name[:6] != "rllib/"} <= explained_in("Where the time goes")
 
 
 def test_a_notebook_reads_runs_and_uses_policies(tmp_path: Path) -> None:
