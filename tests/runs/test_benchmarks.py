@@ -54,7 +54,7 @@ def test_sampling(command, tmp_path):
     assert content["env_steps_per_s"].keys() == {"rayground", "rayground, with values", *SB3}
 
 
-@pytest.mark.parametrize(("task", "others"), [("cartpole", SB3), ("pendulum", {"sb3"})])
+@pytest.mark.parametrize(("task", "others"), [("cartpole", SB3), ("pendulum", {"sb3"}), ("a2c_cartpole", {"sb3"})])
 def test_time_to_solve(command, tmp_path, task, others):
     words = ["--task", task, "--seeds", "1", "--env-steps", "256"]
     content, out = result(command, tmp_path, "bench_time_to_solve", *words)
