@@ -1,12 +1,15 @@
 """Losses against numbers worked out by hand."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 from rayground.learners.losses import (
     LossKind,
+    actor_critic_loss,
     clipped_surrogate,
     clipped_value_loss,
     explained_variance,
@@ -90,6 +93,27 @@ def test_squared_errors_of_values_are_cut(clip: float, losses: list[float], grad
         found = clipped_value_loss(values, torch.tensor([1.0, 5.0]), bound)
         found.sum().backward()
         assert (found.tolist(), values.grad.tolist()) == (losses, gradient)
+
+
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_the_parts_of_an_actor_critics_loss_are_weighted_and_averaged(kind: Callable[[float], Any]) -> None:
+    """Rows of weights 1.5, 1.5 and 0: the last would change everything."""
+    logp = torch.tensor([-1.0, -2.0, -50.0], requires_grad=True)
+    entropy = torch.tensor([0.5, 1.0, 70.0], requires_grad=True)
+    value = torch.tensor([1.0, 4.0, 90.0], requires_grad=True)
+    advantage, target = torch.tensor([2.0, -3.0, 40.0]), torch.tensor([3.0, 3.0, -9.0])
+    weight = torch.tensor([1.5, 1.5, 0.0])
+    loss, parts = actor_critic_loss(
+        logp, entropy, value, advantage, target, weight, entropy_coeff=kind(0.1), vf_loss_coeff=kind(0.25)
+    )
+    # the means over the first two rows: -(2 * -1 + -3 * -2) / 2, (4 + 1) / 2 and (0.5 + 1) / 2
+    assert {name: part.item() for name, part in parts.items()} == {"policy_loss": -2.0, "vf_loss": 2.5, "entropy": 0.75}
+    assert not any(part.requires_grad for part in parts.values())
+    assert loss.item() == pytest.approx(-2.0 + 0.25 * 2.5 - 0.1 * 0.75)
+    loss.backward()
+    assert logp.grad.tolist() == [-1.0, 1.5, 0.0]
+    assert value.grad.tolist() == [0.25 * -4 / 2, 0.25 * 2 / 2, 0.0]
+    assert entropy.grad.tolist() == pytest.approx([-0.05, -0.05, 0.0])
 
 
 def test_explained_variance() -> None:

@@ -91,3 +91,17 @@ def test_runners_count_the_same_however_long_they_sampled() -> None:
     assert times.shares() == {"env": 0.5, "inference": 0.3125, "rest": 0.1875}
     times.add(1, {"env": 1.0, "inference": 0.0, "total": 2.0})
     assert times.shares() == {"env": 0.5, "inference": 0.0, "rest": 0.5}
+
+
+def test_runners_that_learn_themselves_tell_what_of_their_time_it_took() -> None:
+    times = RunnerTimes()
+    times.add(1, {"env": 1.0, "inference": 2.0, "learn": 4.0, "total": 8.0})
+    times.add(3, {"env": 5.0, "inference": 0.0, "learn": 1.0, "total": 10.0})
+    times.add(3, {"env": 5.0, "inference": 5.0, "learn": 9.0, "total": 30.0})
+    assert times.shares() == {
+        "env": pytest.approx((1 / 8 + 10 / 40) / 2),
+        "inference": pytest.approx((2 / 8 + 5 / 40) / 2),
+        "learn": pytest.approx((4 / 8 + 10 / 40) / 2),
+        "rest": pytest.approx((1 / 8 + 15 / 40) / 2),
+    }
+    assert times.shares() == {}

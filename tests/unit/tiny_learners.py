@@ -16,9 +16,10 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from custom_models.actor_critic_module import actor_critic_mlp, distribution_class
 from custom_models.q_module import dueling_mlp
-from rayground import DQNConfig, PPOConfig
+from rayground import A2CConfig, A3CConfig, DQNConfig, PPOConfig
 from rayground.algorithms.config import ArrayConfig
-from rayground.learners.advantages import ADVANTAGES, VALUE_TARGETS
+from rayground.learners.a2c import A2CLearner, A2CSettings, A3CLearner
+from rayground.learners.advantages import ADVANTAGES, VALUE_TARGETS, WEIGHTS
 from rayground.learners.dqn import DQNLearner
 from rayground.learners.ppo import PPOLearner, UpdateSettings
 from rayground.replay import Batch, SlottedReplay
@@ -62,6 +63,21 @@ def ppo_learner(
     config = PPOConfig().environment("CartPole-v1").training(**whole).debugging(seed=0)
     config.framework(torch_compile_learner=compiled)
     return _built(config, learner_class, spec or actor_critic_mlp(hidden=[16]), space)
+
+
+def a2c_learner(
+    learner_class: type = A2CLearner,
+    space: gym.Space = DISCRETE,
+    spec: RLModuleSpec | None = None,
+    compiled: bool = False,
+    **settings: Any,
+) -> Any:
+    """With batches of 32 rows, and the settings of A3C for its learner."""
+    config = A3CConfig() if issubclass(learner_class, A3CLearner) else A2CConfig()
+    config.environment("CartPole-v1").training(**{"grad_clip": None} | settings).debugging(seed=0)
+    config.env_runners(rollout_fragment_length=8, num_envs_per_env_runner=4)
+    config.framework(torch_compile_learner=compiled)
+    return _built(config, learner_class, spec or actor_critic_mlp(hidden=[16], shared=True), space)
 
 
 def _built(config: ArrayConfig, learner_class: type, spec: RLModuleSpec, space: gym.Space) -> Any:
@@ -122,6 +138,18 @@ def ppo_batch(space: gym.Space = DISCRETE, rows: int = 32, seed: int = 0) -> dic
         ADVANTAGES: rng.normal(0.5, 2.0, rows).astype(np.float32),
         VALUE_TARGETS: rng.normal(0.0, 3.0, rows).astype(np.float32),
     }
+
+
+def a2c_batch(space: gym.Space = DISCRETE, rows: int = 32, seed: int = 0) -> dict[str, np.ndarray]:
+    """With some rows that hold no transition."""
+    batch = ppo_batch(space, rows, seed)
+    valid = np.random.default_rng(seed).random(rows) < 0.8
+    weight = np.where(valid, rows / valid.sum(), 0.0).astype(np.float32)
+    return {name: batch[name] for name in (Columns.OBS, Columns.ACTIONS, ADVANTAGES, VALUE_TARGETS)} | {WEIGHTS: weight}
+
+
+def a2c_call(env_steps: int = 77, entropy: float = 0.0, vf: float = 0.5) -> A2CSettings:
+    return A2CSettings(env_steps=env_steps, entropy_coeff=entropy, vf_loss_coeff=vf)
 
 
 def call(
