@@ -1,8 +1,9 @@
 """More runners, each with an environment that sleeps 5 ms a step: efficiency, and what a runner costs the driver.
 
-A runner asks for a tenth of a core, so that 16 fit on 2 cores: there is nothing to compute, only to wait. All train
-DQN, which learns next to nothing, and take a fragment of about a second a call. Efficiency is env steps per second over
-those of one runner times their number; the driver's cost is the CPU time of its own process.
+A runner asks for a tenth of a core, so that 16 fit on 2 cores: there is nothing to compute, only to wait. DQN learns
+next to nothing, and its runners sample in step, about a second a call; those of A3C compute a gradient every 20 steps,
+and wait for nobody. Efficiency is env steps per second over those of one runner times their number; the driver's cost
+is the CPU time of its own process.
 """
 
 import statistics
@@ -10,11 +11,12 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 import tyro
 
-from rayground import DQNConfig, SlottedReplay, bench, quiet
+from rayground import A3CConfig, DQNConfig, SlottedReplay, bench, quiet
 from rayground.cli import guarded
 
 
@@ -22,14 +24,16 @@ from rayground.cli import guarded
 class Args:
     """Flags of the benchmark."""
 
+    algorithm: Literal["dqn", "a3c"] = "dqn"
+    """What trains; a3c is parallel in gradients."""
     runners: tuple[int, ...] = (1, 2, 4, 8, 16)
     """Numbers of runners; efficiency is against the first."""
     rounds: int = 5
     """Iterations that are timed, after one that is not."""
     milliseconds: float = 5.0
     """What an env step sleeps."""
-    fragment: int = 200
-    """Env steps of one runner in a call, and in an iteration."""
+    env_steps: int = 200
+    """Env steps of each runner in an iteration."""
     json: Path | None = None
     """Where to write the numbers."""
 
@@ -51,10 +55,13 @@ class Measured:
 
 def measure(runners: int, args: Args) -> Measured:
     """Trains with so many runners."""
-    config = DQNConfig().environment("envs:rayground/Sleeping-v0", env_config={"milliseconds": args.milliseconds})
-    config.training(replay=SlottedReplay(capacity=10_000), replay_ratio=1e-3).debugging(seed=0)
-    config.env_runners(num_env_runners=runners, num_cpus_per_env_runner=0.1, rollout_fragment_length=args.fragment)
-    config.reporting(min_sample_timesteps_per_iteration=runners * args.fragment)
+    config: Any = A3CConfig()
+    if args.algorithm == "dqn":
+        config = DQNConfig().training(replay=SlottedReplay(capacity=10_000), replay_ratio=1e-3)
+        config.env_runners(rollout_fragment_length=args.env_steps)
+    config.environment("envs:rayground/Sleeping-v0", env_config={"milliseconds": args.milliseconds}).debugging(seed=0)
+    config.env_runners(num_env_runners=runners, num_cpus_per_env_runner=0.1)
+    config.reporting(min_sample_timesteps_per_iteration=runners * args.env_steps)
     algorithm = config.build_algo()
     try:
         algorithm.train()

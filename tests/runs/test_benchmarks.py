@@ -68,7 +68,7 @@ def test_time_to_solve(command, tmp_path, task, others):
 
 
 def test_scaling(command, tmp_path):
-    words = ["--runners", "1", "2", "--rounds", "1", "--fragment", "20", "--milliseconds", "1"]
+    words = ["--runners", "1", "2", "--rounds", "1", "--env-steps", "20", "--milliseconds", "1"]
     content, _ = result(command, tmp_path, "bench_scaling", *words)
     assert content["ratios"].keys() == {"efficiency/1", "efficiency/2"}
     assert content["ratios"]["efficiency/1"] == 1.0
