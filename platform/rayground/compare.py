@@ -21,7 +21,7 @@ class CompareFlags:
 
     seeds: int = 5
     """Seeds 0, 1, ... of each contestant."""
-    env_steps: int = 500_000
+    env_steps: int = 300_000
     """Env steps after which a seed has not reached the goal."""
     to: str | None = None
     """A new or empty folder for tables, plot and runs. Left out: a new one in ~/ray_results."""
