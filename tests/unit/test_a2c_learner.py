@@ -186,7 +186,7 @@ def test_the_shards_gradients_are_on_average_that_of_the_whole(n: int) -> None:
 def steep(learner_class: type) -> type:
     """Its gradient of one bias is infinite where ``steep`` is set, and its loss is not."""
 
-    class Steep(learner_class):  # type: ignore[misc]
+    class Steep(learner_class):
         steep = True
 
         def compute_loss_for_module(self, **kwargs: Any) -> torch.Tensor:
