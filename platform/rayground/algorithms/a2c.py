@@ -24,10 +24,10 @@ class A2CConfig(ActorCriticConfig):
 
     ``rollout_fragment_length`` vector steps of every runner are a batch. The defaults are those of the paper (Mnih et
     al. 2016, https://arxiv.org/abs/1602.01783) and of Stable-Baselines3: 5 steps, their n-step returns
-    (``lambda_=1``; less is GAE), RMSprop, and one torso for policy and value.
+    (``lambda_=1``; less is GAE), and RMSprop.
     """
 
-    shares_torso = True
+    reads_logp = False
     supported = ActorCriticConfig.supported - {"train_batch_size"}
 
     def __init__(self, algo_class: type | None = None) -> None:

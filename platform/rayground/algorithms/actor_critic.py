@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -19,13 +19,8 @@ from rayground.schedules import as_schedule
 
 
 class ActorCriticConfig(ArrayConfig):
-    """Base of the configs of actor-critic algorithms.
+    """Base of the configs of actor-critic algorithms."""
 
-    Attributes:
-        shares_torso: Whether the default net has one torso for policy and value.
-    """
-
-    shares_torso: ClassVar[bool]
     supported = SUPPORTED | frozenset(
         {"clip_actions", "entropy_coeff", "lambda_", "normalize_actions", "vf_loss_coeff"}
     )
@@ -49,7 +44,7 @@ class ActorCriticConfig(ArrayConfig):
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """The MLPs that ``model_config`` (``fcnet_hiddens``, ``fcnet_activation``, ``vf_share_layers``) describes."""
         own = self.model_config_of_user(
-            {"fcnet_hiddens": [256, 256], "fcnet_activation": "tanh", "vf_share_layers": self.shares_torso}
+            {"fcnet_hiddens": [256, 256], "fcnet_activation": "tanh", "vf_share_layers": False}
         )
         return actor_critic_mlp(
             hidden=own["fcnet_hiddens"], activation=own["fcnet_activation"], shared=own["vf_share_layers"]

@@ -29,8 +29,13 @@ from rayground.space_checks import ACTIONS
 
 
 class ArrayConfig(AlgorithmConfig):
-    """Base of our configs: RLlib's builder, with the array runner, and an error for every setting without effect."""
+    """Base of our configs: RLlib's builder, with the array runner, and an error for every setting without effect.
 
+    Attributes:
+        reads_logp: Whether the loss reads the log-probabilities that actions had when they were taken.
+    """
+
+    reads_logp: ClassVar[bool] = True
     supported: ClassVar[frozenset[str]] = SUPPORTED
     action_spaces: ClassVar[tuple[type[gym.Space], ...]] = ACTIONS
     numbers: ClassVar[Mapping[str, Number]] = NUMBERS

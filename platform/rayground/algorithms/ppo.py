@@ -30,7 +30,6 @@ class PPOConfig(ActorCriticConfig, RLlibPPOConfig):
     transition and are left out. Advantages are normalized within each minibatch.
     """
 
-    shares_torso = False
     supported = ActorCriticConfig.supported | frozenset(
         {"clip_param", "kl_coeff", "kl_target", "minibatch_size", "num_epochs", "use_kl_loss", "vf_clip_param"}
     )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rayground.learners.actor_critic import ActorCriticLearner
 from rayground.learners.advantages import ADVANTAGES, VALUE_TARGETS, WEIGHTS, judged
-from rayground.learners.lean import STATS, Arrays, Tensors
+from rayground.learners.lean import STATS, Arrays, Tensors, as_floats
 from rayground.learners.losses import actor_critic_loss
 from rayground.learners.sharding import average_over_learners
 from rayground.rollouts.rollout import Rollout
@@ -86,8 +86,7 @@ class A2CLearner(ActorCriticLearner):
             RunError: If the loss or the gradient was not finite; the step was not applied.
         """
         self.take_settings(settings)
-        self.minibatch_step(self.to_tensors(**batch), settings.env_steps)
-        return as_floats(self.collect())
+        return self.single_step(self.to_tensors(**batch), settings.env_steps)
 
     def example_batch(self) -> Tensors:
         """A batch of zeros in the shapes and dtypes of those that :meth:`learn` gets, with every runner's rows."""
@@ -155,12 +154,6 @@ def batch_of(
     valid = np.concatenate([_rows(rollout.valid) for rollout in rollouts])
     weight = np.float32(valid.size / np.count_nonzero(valid))
     return batch | {WEIGHTS: valid * weight}
-
-
-def as_floats(stats: Tensors) -> dict[str, float]:
-    """Means of a learner's stats ``[K]`` or scalars, read from the device at once."""
-    means = torch.stack([values.mean() for values in stats.values()])
-    return dict(zip(stats, means.tolist(), strict=True))
 
 
 def _rows(column: np.ndarray) -> np.ndarray:

@@ -74,20 +74,28 @@ class ValueSums:
 
     def __init__(self) -> None:
         self._sums = np.zeros(5)
+        self._rows: list[tuple[np.ndarray, ...]] = []  # to be summed up all at once
 
     def add(self, batch: dict[str, np.ndarray]) -> None:
         """Adds the rows of a batch: ``advantages``, ``value_targets`` and ``weights``, each ``[B]``."""
-        valid = batch[WEIGHTS] > 0
-        errors, targets = (batch[name][valid].astype(np.float64) for name in (ADVANTAGES, VALUE_TARGETS))
-        self._sums += np.array([len(errors), errors.sum(), errors @ errors, targets.sum(), targets @ targets])
+        self._rows.append((batch[ADVANTAGES], batch[VALUE_TARGETS], batch[WEIGHTS]))
 
-    def merge(self, other: ValueSums) -> None:
-        """Adds what another has added."""
-        self._sums += other._sums
+    def merge(self, sums: np.ndarray) -> None:
+        """Adds what :meth:`sums` of another gave."""
+        self._sums += sums
+
+    def sums(self) -> np.ndarray:
+        """Of all rows so far: their number, errors, squared errors, targets and squared targets, float64 ``[5]``."""
+        if self._rows:
+            *columns, weights = (np.concatenate(parts) for parts in zip(*self._rows, strict=True))
+            errors, targets = (column[weights > 0].astype(np.float64) for column in columns)
+            self._sums += np.array([len(errors), errors.sum(), errors @ errors, targets.sum(), targets @ targets])
+            self._rows.clear()
+        return self._sums
 
     def row(self) -> dict[str, float]:
         """``learner/vf_explained_var``: 1 all, 0 none, below 0 worse than their mean; nothing without rows."""
-        count, error, error_squares, target, target_squares = self._sums.tolist()
+        count, error, error_squares, target, target_squares = self.sums().tolist()
         if not count:
             return {}
         unexplained = error_squares / count - (error / count) ** 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from abc import abstractmethod
 from typing import Any
 
@@ -146,6 +147,18 @@ class LeanTorchLearner(TorchLearner):
         """
         self._pending.append((env_steps, batch, self._step(batch, self.rate_at(env_steps))))
 
+    def single_step(self, batch: Tensors, env_steps: int) -> dict[str, float]:
+        """What :meth:`minibatch_step` and :meth:`collect` do, for a step whose numbers are wanted at once.
+
+        Raises:
+            RunError: If the loss or the gradient was not finite; the step was not applied.
+        """
+        stats = self._step(batch, self.rate_at(env_steps))
+        numbers = as_floats(stats)
+        if not (math.isfinite(numbers["loss"]) and math.isfinite(numbers["grad_norm"])):
+            raise RunError(self._not_finite(env_steps, batch, stats["loss"]))
+        return numbers
+
     def rate_at(self, env_steps: int) -> float:
         """The learning rate that a gradient step at ``env_steps`` uses, put into the optimizer's groups as well."""
         rate = self._lr(env_steps)
@@ -248,3 +261,8 @@ class LeanTorchLearner(TorchLearner):
             tensor = torch.as_tensor(value).clone().to(parameters[name].device)
             moments.setdefault(parameters[name], {})[moment] = tensor
         self.stepper.load(moments)
+
+
+def as_floats(stats: Tensors) -> dict[str, float]:
+    """Scalars as floats, read from the device at once."""
+    return dict(zip(stats, torch.stack(list(stats.values())).tolist(), strict=True))

@@ -15,7 +15,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.core.rl_module.torch import TorchRLModule
 
 from rayground.rollouts.actions import FragmentActions, Output, action_dtype
-from rayground.rollouts.callbacks import EpisodeCallbacks
+from rayground.rollouts.callbacks import EpisodeCallbacks, overrides
 from rayground.rollouts.failures import EnvironmentFailed
 from rayground.rollouts.rollout import EpisodeRecord, Rollout
 from rayground.spaces import actions_for_env
@@ -41,6 +41,8 @@ class FastSampling:
             normalize=runner.config.normalize_actions,
             clip=runner.config.clip_actions,
         )
+        config = runner.config
+        self._with_logp = getattr(config, "reads_logp", True) or overrides(config, "on_sample_end")  # RLlib's reads it
         self._obs: Any = None  # [N, ...] once the environments were reset
         self._env_s = 0.0
         self.infos: Any = {}
@@ -117,7 +119,8 @@ class FastSampling:
                 rollout.episodes.extend(self._finished(valid_N))
                 env_steps += int(np.count_nonzero(valid_N)) * runners
             before = perf_counter()
-            answers.finish()
+            if self._with_logp:
+                answers.finish()
         self._obs = rollout.obs[num_steps].copy()
         rollout.seconds = {"env": self._env_s, "inference": inference_s + perf_counter() - before}
         self._env_s = 0.0

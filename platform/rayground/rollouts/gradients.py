@@ -26,7 +26,7 @@ class RolloutGradient:
     Attributes:
         gradient: ``[P]`` float32 gradient of the loss, zeros if there was no transition.
         stats: The losses and the entropy.
-        value_sums: How well the values explained their targets.
+        value_sums: How well the values explained their targets, as :meth:`ValueSums.sums` gives it.
         num_env_steps: Transitions.
         wrong: The first reward or observation that was not finite, in words; None if all were.
         observed: Moments of the observations, for a module that normalizes them.
@@ -37,7 +37,7 @@ class RolloutGradient:
 
     gradient: np.ndarray
     stats: dict[str, float]
-    value_sums: ValueSums
+    value_sums: np.ndarray
     num_env_steps: int
     wrong: str | None
     observed: Moments
@@ -112,7 +112,7 @@ class GradientRunner(ArrayEnvRunner):
         return RolloutGradient(
             gradient=gradient,
             stats=stats,
-            value_sums=sums,
+            value_sums=sums.sums(),
             num_env_steps=rollout.num_env_steps,
             wrong=rollout.not_finite(),
             observed=rollout.moments() if running_norms(learner.policy_module) else Moments(),
