@@ -66,11 +66,12 @@ def main() -> int:
     args = parse(sys.argv[1:], "python -m experiments.compare_actor_critics", __doc__ or "", Args)
     folder = args.folder("compare_actor_critics")
     table = Comparison(contestants(args.workers), 475, 20, METRICS).run(folder, args.seeds, args.env_steps)
+    Console().print(table)
     quiet.init_ray()
     cells = [communication(*sizes) for sizes in FLOATS_AND_UNITS]
-    bytes_table = report.Table("Bytes of arrays that a worker sends and gets for each update of 20 env steps", cells)
-    bytes_table.save(folder / "communication")
-    Console().print(table, bytes_table, f"written to {folder}")
+    table = report.Table("Bytes of arrays that a worker sends and gets for each update of 20 env steps", cells)
+    table.save(folder / "communication")
+    Console().print(table, f"written to {folder}")
     return 0
 
 

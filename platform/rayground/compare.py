@@ -7,6 +7,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import arg
 
 from rayground.errors import InputError, RunError
 from rayground.results import curves, report
@@ -23,7 +26,7 @@ class CompareFlags:
     """Seeds 0, 1, ... of each contestant."""
     env_steps: int = 300_000
     """Env steps after which a seed has not reached the goal."""
-    to: str | None = None
+    to: Annotated[str | None, arg(metavar="FOLDER", help_behavior_hint="")] = None
     """A new or empty folder for tables, plot and runs. Left out: a new one in ~/ray_results."""
 
     def check(self) -> None:

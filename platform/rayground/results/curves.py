@@ -87,7 +87,7 @@ def plot(runs: Runs, goal: float, path: Path) -> None:
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
         panel.grid(alpha=0.3)
     panels[0].set_ylabel(f"mean return of {window(runs)} episodes")
-    panels[0].legend(loc="lower right")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(runs))
     figure.suptitle(_CAPTION.format(goal=goal), fontsize=10)
     figure.savefig(path)
 
