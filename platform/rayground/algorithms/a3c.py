@@ -16,6 +16,7 @@ from rayground.algorithms.a2c import A2C, A2CConfig
 from rayground.algorithms.deliveries import Deliveries
 from rayground.errors import InputError, RunError, closest
 from rayground.learners.a2c import A3CLearner, batch_of
+from rayground.learners.advantages import ValueSums
 from rayground.rollouts.gradients import GradientRunner, RolloutGradient
 from rayground.rollouts.rollout import Rollout
 from rayground.schedules import as_schedule
@@ -84,7 +85,7 @@ class A3CConfig(A2CConfig):
 
     def _check_entropy_per_worker(self) -> None:
         given, workers = self.entropy_coeff_per_worker, max(1, self.num_env_runners)
-        if given is None:
+        if given is None or self.in_evaluation:  # which has no runners
             return
         if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != workers:
             raise InputError(f"entropy_coeff_per_worker: expected a list of {workers}, one per runner, got {given!r}")
@@ -201,21 +202,30 @@ class A3C(A2C):
         """
         if not sampled.num_env_steps:
             return
-        if isinstance(sampled, Rollout):
-            batch = batch_of([sampled], self.learner.values, self.config.gamma, self.config.lambda_)
-            self._value_sums.add(batch)
-            settings = self.update_settings(self.config.entropy_coeff_of(sampled.runner))
-            learned = self.learner.learn(batch, settings)
-        else:
-            self._value_sums.merge(sampled.value_sums)
-            learned = sampled.stats | cast(A3CLearner, self.learner).apply_array(sampled.gradient, self.env_steps)
+        learned, value_sums = self._applied(sampled)
         is_dropped = learned.pop("dropped") > 0
         self._deliveries.add(sampled.runner, sampled.nbytes if sampled.runner else 0, staleness, is_dropped)
-        self.dropped += is_dropped
-        self.updates += not is_dropped
-        self._dropped_in_a_row = self._dropped_in_a_row + 1 if is_dropped else 0
-        if not is_dropped:
-            self._learned.append(learned)
+        if is_dropped:
+            self._drop()
+            return
+        self.updates += 1
+        self._dropped_in_a_row = 0
+        self._learned.append(learned)
+        self._value_sums.merge(value_sums)
+
+    def _applied(self, sampled: Rollout | RolloutGradient) -> tuple[dict[str, float], np.ndarray]:
+        """What the learner gave, and the sums of values that the update goes with."""
+        if isinstance(sampled, RolloutGradient):
+            learned = cast(A3CLearner, self.learner).apply_array(sampled.gradient, self.env_steps)
+            return sampled.stats | learned, sampled.value_sums
+        batch, sums = batch_of([sampled], self.learner.values, self.config.gamma, self.config.lambda_), ValueSums()
+        sums.add(batch)
+        settings = self.update_settings(self.config.entropy_coeff_of(sampled.runner))
+        return self.learner.learn(batch, settings), sums.sums()
+
+    def _drop(self) -> None:
+        self.dropped += 1
+        self._dropped_in_a_row += 1
         if self._dropped_in_a_row >= MAX_DROPPED_IN_A_ROW:
             raise RunError(
                 f"at env step {self.env_steps} the last {self._dropped_in_a_row} gradients were not finite: nothing is "

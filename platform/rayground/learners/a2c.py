@@ -46,6 +46,7 @@ class A2CLearner(ActorCriticLearner):
         """Takes over what the next gradient goes by."""
         self._entropy_coeff = self.changing(settings.entropy_coeff)
         self._vf_loss_coeff = self.changing(settings.vf_loss_coeff)
+        self._with_entropy = self._with_entropy or settings.entropy_coeff != 0.0
 
     def compute_loss_for_module(
         self, *, module_id: str, config: AlgorithmConfig | None = None, batch: Tensors, fwd_out: Tensors

@@ -178,14 +178,15 @@ class RunnerGroup:
             return None
         indices = {future: index for index, future in self._requested.items()}
         ready, _ = ray.wait(list(indices), num_returns=1, timeout=POLL_S)
-        if ready:
-            first = indices[ready[0]]
+        first = indices[ready[0]] if ready else None
         longest = next(iter(self._requested))
-        if ready and first == longest:
+        late = time.monotonic() - self._asked_at[longest] > self._config.sample_timeout_s
+        if first == longest or not late:
             return first
-        if time.monotonic() - self._asked_at[longest] > self._config.sample_timeout_s:
-            return longest  # to be told how long it took
-        return first if ready else None
+        if not self._interruption():
+            self._failed(longest, GetTimeoutError())
+        del self._requested[longest]
+        return None
 
     def get_episodes(self) -> list[bytes | None]:
         """Every runner's environments in the middle of their episodes; see :meth:`ArrayEnvRunner.get_episodes`."""
