@@ -9,19 +9,17 @@ checkpoint). A seed that does not get there counts as one that never ends, and i
 
 import json
 import math
-import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import tyro
 
 from rayground import bench
 from rayground.cli import guarded
-from rayground.errors import RunError
+from rayground.results import report
 from rayground.results.runs import RunFiles, find_runs
 
 WINDOW = 20
@@ -96,7 +94,7 @@ def attempt(name: str, seed: int, task: Task) -> Attempt:
     if name == bench.OURS:
         return ours(seed, task)
     numbers = [seed, task.goal, WINDOW, task.env_steps]
-    seconds, out = run(f"experiments.baselines.{task.others[name]}", task.env_id, *map(str, numbers))
+    seconds, out = bench.run_module(f"experiments.baselines.{task.others[name]}", task.env_id, *map(str, numbers))
     return Attempt(**json.loads(out.splitlines()[-1]), process_s=seconds)
 
 
@@ -106,30 +104,9 @@ def ours(seed: int, task: Task) -> Attempt:
         stop = ["--stop-reward", str(task.goal), "--stop-timesteps", str(task.env_steps)]
         window = ["--set", f"metrics_num_episodes_for_smoothing={WINDOW}"]
         where = ["--seed", str(seed), "--storage-path", storage]
-        seconds, _ = run(f"experiments.{task.ours}", *where, *stop, *window)
-        rows = RunFiles(find_runs(storage)[0]).rows
-    return replace(solution(rows, task.goal), process_s=seconds)
-
-
-def solution(rows: list[dict[str, Any]], goal: float) -> Attempt:
-    """Finds the first result whose mean over a full window is the goal; else how it stood at the end."""
-    full = (row for row in rows if row["episodes_in_window"] >= row["episode_window"])
-    solved = next((row for row in full if row["episode_return_mean"] >= goal), None)
-    row = solved or rows[-1]
-    return Attempt(solved is not None, row["env_steps"], row["episodes"], row["time_s"])
-
-
-def run(module: str, *words: str) -> tuple[float, str]:
-    """Runs ``python -m module``; returns its seconds and what it printed.
-
-    Raises:
-        RunError: If it fails.
-    """
-    started = time.perf_counter()
-    done = subprocess.run([sys.executable, "-m", module, *words], capture_output=True, text=True)
-    if done.returncode:
-        raise RunError(f"{module} {' '.join(words)}: exit code {done.returncode}: {done.stderr.strip()[-500:]}")
-    return time.perf_counter() - started, done.stdout
+        seconds, _ = bench.run_module(f"experiments.{task.ours}", *where, *stop, *window)
+        found = report.solution(RunFiles(find_runs(storage)[0]).rows, task.goal)
+    return Attempt(found.reached, found.env_steps, found.episodes, found.time_s, seconds)
 
 
 def taken_until_solved(attempts: list[Attempt], what: str) -> list[float]:

@@ -8,6 +8,8 @@ import json
 import math
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from os import cpu_count
@@ -16,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from rayground.errors import InputError
+from rayground.errors import InputError, RunError
 
 OURS = "rayground"
 """What all benchmarks call ours."""
@@ -128,6 +130,20 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def run_module(module: str, *words: str) -> tuple[float, str]:
+    """Runs ``python -m module`` in a process of its own; returns its seconds and what it printed.
+
+    Raises:
+        RunError: If it fails, with the last line that it said.
+    """
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, "-m", module, *words], capture_output=True, text=True)
+    if done.returncode:
+        said = done.stderr.strip().rpartition("\n")[2]  # of an experiment the one line that says what is wrong
+        raise RunError(f"python -m {module} {' '.join(words)}: exit code {done.returncode}: {said}")
+    return time.perf_counter() - started, done.stdout
 
 
 def require(*modules: str) -> None:

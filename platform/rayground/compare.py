@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +9,8 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from rayground.errors import InputError, RunError
+from rayground import bench
+from rayground.errors import InputError
 from rayground.results import curves, report
 from rayground.results.files import absolute
 from rayground.results.folder import DEFAULT_STORAGE, create_run_folder
@@ -20,7 +19,7 @@ from rayground.results.runs import RunFiles, find_runs
 
 @dataclass(frozen=True)
 class CompareFlags:
-    """What every comparison can be told."""
+    """What every comparison can be told; what a subclass adds is a number of something, too."""
 
     seeds: int = 5
     """Seeds 0, 1, ... of each contestant."""
@@ -35,9 +34,9 @@ class CompareFlags:
         Raises:
             InputError: If a number is below 1, or the folder holds something.
         """
-        for name in ("seeds", "env_steps"):
-            if getattr(self, name) < 1:
-                raise InputError(f"--{name.replace('_', '-')}: expected at least 1, got {getattr(self, name)}")
+        for name, value in vars(self).items():
+            if isinstance(value, int) and value < 1:
+                raise InputError(f"--{name.replace('_', '-')}: expected at least 1, got {value}")
         folder = absolute(self.to) if self.to is not None else None
         if folder and (folder.is_file() or (folder.is_dir() and any(folder.iterdir()))):
             raise InputError(f"--to: expected a new or empty folder, got {folder}, which holds something")
@@ -104,10 +103,7 @@ class Comparison:
         words = [*command.split(), "--name", name, "--seed", str(seed), "--storage-path", str(folder)]
         words += ["--stop-reward", str(self.goal), "--stop-timesteps", str(env_steps)]
         words += ["--set", f"metrics_num_episodes_for_smoothing={self.window}"]
-        done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True)
-        if done.returncode:
-            said = done.stderr.strip().rpartition("\n")[2]  # of an experiment the one line that says what is wrong
-            raise RunError(f"python -m {' '.join(words)}: exit code {done.returncode}: {said}")
+        bench.run_module(*words)
 
     def _said(self, run: Path) -> str:
         found = report.solution(RunFiles(run).rows, self.goal)

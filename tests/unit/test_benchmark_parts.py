@@ -11,29 +11,6 @@ from rayground import racing
 from rayground.cli import guarded
 
 
-def row(env_steps, mean, episodes, time_s):
-    return {
-        "env_steps": env_steps,
-        "episode_return_mean": mean,
-        "episodes": episodes + 7,
-        "episodes_in_window": min(episodes, 20),
-        "episode_window": 20,
-        "time_s": time_s,
-    }
-
-
-def test_solved_is_the_first_mean_over_a_full_window_that_reaches_the_goal():
-    early, low, first, later = (
-        row(10, 500.0, 19, 1.0),
-        row(20, 470, 20, 2.0),
-        row(30, 475.0, 26, 3.0),
-        row(40, 480, 20, 4),
-    )
-    assert bench_time_to_solve.solution([early, low, first, later], 475.0) == Attempt(True, 30, 33, 3.0)
-    assert bench_time_to_solve.solution([early, low], 475.0) == Attempt(False, 20, 27, 2.0)
-    assert bench_time_to_solve.solution([row(5, None, 0, 0.5), early], 475.0) == Attempt(False, 10, 26, 1.0)
-
-
 def test_a_failed_seed_takes_for_ever():
     attempts = [Attempt(True, 10, 4, 2.0, 5.0), Attempt(False, 99, 50, 9.0, 11.0)]
     taken = {what: bench_time_to_solve.taken_until_solved(attempts, what) for what in bench_time_to_solve.MEASURES}

@@ -60,11 +60,16 @@ class RolloutGradient:
 
 
 class GradientRunner(ArrayEnvRunner):
-    """An array runner with a learner of its own, which never takes a step: its weights come with each call."""
+    """An array runner that, parallel in gradients, has a learner of its own, which never takes a step.
+
+    The learner's weights come with each call.
+    """
 
     def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
         super().__init__(config=config, **kwargs)
-        self._learner: A3CLearner | None = None
+        if self.env is not None and config.parallelism == "gradient" and not config.in_evaluation:
+            self._learner = self._make_learner()
+            self._learner_parameters = dict(self._learner.policy_module.state_dict())
 
     def sample_for_learner(
         self, num_steps: int, env_steps: int, *, weights: Weights, reset: bool = False
@@ -99,7 +104,7 @@ class GradientRunner(ArrayEnvRunner):
             return self._failure(error)
 
     def _gradient(self, rollout: Rollout, weights: Weights, settings: A2CSettings) -> RolloutGradient:
-        started, learner, sums = perf_counter(), self._learner or self._make_learner(), ValueSums()
+        started, learner, sums = perf_counter(), self._learner, ValueSums()
         copy_weights(weights, self._learner_parameters)
         gradient, stats = np.zeros(learner.flat.vector.shape, np.float32), {}
         if rollout.num_env_steps:
@@ -126,6 +131,4 @@ class GradientRunner(ArrayEnvRunner):
         config = self.config.copy(copy_frozen=False)
         config.num_learners, config.num_gpus_per_learner = 0, self.config.num_gpus_per_env_runner
         with rng_state_kept():  # that of a runner's process goes the way that it goes without a learner
-            self._learner = learner = config.build_learner(spaces=self.get_spaces())
-        self._learner_parameters = dict(learner.policy_module.state_dict())
-        return learner
+            return config.build_learner(spaces=self.get_spaces())
