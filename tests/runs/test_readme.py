@@ -11,12 +11,13 @@ from conftest import Command
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
-ELSEWHERE = ("pip install", "tensorboard --logdir", "python -m experiments.bench_")
-"""CI does the first, for both lines; the second does not end; the third have tests of their own, as a test says."""
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+ELSEWHERE = ("pip install", "tensorboard --logdir", "python -m experiments.bench_", "python -m experiments.compare_")
+"""CI does the first, for both lines; the second does not end; the others have tests of their own, as a test says."""
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 def commands() -> list[str]:
@@ -31,7 +32,8 @@ def shortened(line: str, iterations: int) -> list[str]:
     words = ["2" if before == "--num-seeds" else word for before, word in zip(["", *words], words, strict=False)]
     if words[0] == "rayground" or "--dry-run" in words:
         return words
-    return [*words, "--stop-iters", str(iterations), "--evaluation-duration", "2"]
+    workers = ["--num-env-runners", "2"] if "a3c" in words[0] else []  # 8 take long to start
+    return [*words, *workers, "--stop-iters", str(iterations), "--evaluation-duration", "2"]
 
 
 LEARNS_WITH_IT = """
@@ -53,11 +55,20 @@ def test_the_readme_has_the_two_commands_that_ci_runs() -> None:
     assert 'pip install --quiet -e ".[dev]"' in (ROOT / ".ci" / "run").read_text()
 
 
-def test_the_benchmarks_are_those_that_have_tests() -> None:
-    tested = (ROOT / "tests" / "runs" / "test_benchmarks.py").read_text()
-    named = re.findall(r"^python -m experiments\.(bench_\w+)", README, flags=re.MULTILINE)
-    assert sorted(set(named)) == sorted(path.stem for path in (ROOT / "experiments").glob("bench_*.py"))
-    assert all(f'"{name}"' in tested for name in named)
+@pytest.mark.parametrize(("kind", "tests"), [("bench", "test_benchmarks.py"), ("compare", "test_compare.py")])
+def test_benchmarks_and_comparisons_are_those_that_have_tests(kind: str, tests: str) -> None:
+    tested = (ROOT / "tests" / "runs" / tests).read_text()
+    named = re.findall(rf"^python -m experiments\.({kind}_\w+)", README, flags=re.MULTILINE)
+    assert sorted(set(named)) == sorted(path.stem for path in (ROOT / "experiments").glob(f"{kind}_*.py"))
+    assert all(re.search(rf'\b{name}"', tested) for name in named)
+
+
+def test_all_experiments_are_in_the_table() -> None:
+    table = README.split("\n## Experiments\n")[1].split("\n## ")[0]
+    there = {path.stem for path in (ROOT / "experiments").glob("*.py")}
+    assert set(re.findall(r"^\| `python -m experiments\.(\w+)", table, flags=re.MULTILINE)) == {
+        name for name in there if not name.startswith(("bench_", "compare_", "_"))
+    }
 
 
 @pytest.mark.timeout(900)
@@ -66,7 +77,8 @@ def test_the_commands_in_their_order(home: Command) -> None:
     lines = ["python -m experiments.dqn_cartpole", *commands()]
     assert len(lines) >= 10
     for number, line in enumerate(lines, start=1):
-        done = home(*shortened(line, iterations=number), timeout_s=300)
+        iterations = number if "--resume" in line else 1
+        done = home(*shortened(line, iterations), timeout_s=300)
         assert done.code == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     runs = list(home.results.glob("dqn_cartpole_*"))
     assert len(runs) == 5, "one for each command that trains and resumes nothing"
@@ -95,6 +107,33 @@ def test_the_code(home: Command, tmp_path: Path) -> None:
             assert done.returncode == 0, f"{block}\n{done.stderr}"
 
 
-def test_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / target).exists(), target
+VALID = """
+for config in (config, old_a2c, old_a3c):
+    config.validate()
+"""
+
+
+@pytest.mark.timeout(300)
+def test_the_code_of_the_docs(home: Command, tmp_path: Path) -> None:
+    code = "\n".join([*(block for file in DOCS for block in blocks("python", file.read_text())), VALID])
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(home.home), "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=env)
+    assert done.returncode == 0, done.stderr
+
+
+def test_imports_of_the_old_a2c_and_a3c_say_what_the_docs_say() -> None:
+    rows = re.findall(
+        r"^\| `(from .+)` \| `(\w+): (.+)` \|$", "\n".join(file.read_text() for file in DOCS), re.MULTILINE
+    )
+    assert len(rows) == 5
+    for line, kind, message in rows:
+        with pytest.raises(ImportError) as raised:
+            exec(line)
+        assert (type(raised.value).__name__, str(raised.value)) == (kind, message)
+
+
+@pytest.mark.parametrize("file", [ROOT / "README.md", *DOCS], ids=lambda file: file.name)
+def test_links_lead_somewhere(file: Path) -> None:
+    for target in re.findall(r"\]\(((?!https?://)[^)#]+)\)", file.read_text()):
+        assert (file.parent / target).exists(), target
