@@ -30,8 +30,14 @@ _OTHER_NAMES = {
     "n_envs": "num_envs_per_env_runner",
     "num_envs": "num_envs_per_env_runner",
     "exploration_fraction": "epsilon",
+    "ent_coef": "entropy_coeff",
+    "entropy_coeff_schedule": "entropy_coeff",
+    "gae_lambda": "lambda_",
+    "lr_schedule": "lr",
+    "use_gae": "lambda_",
+    "vf_coef": "vf_loss_coeff",
 }
-"""What Stable-Baselines3 and CleanRL call RLlib's settings."""
+"""What Stable-Baselines3, CleanRL and RLlib's old API call RLlib's settings."""
 
 
 def closest(name: str, known: Iterable[str]) -> str:

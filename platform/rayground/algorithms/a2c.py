@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.utils.typing import LearningRateOrSchedule
-from ray.tune.registry import register_trainable
 
 from rayground.algorithms.actor_critic import ActorCriticConfig, learner_row
 from rayground.algorithms.base import ArrayAlgorithm
+from rayground.algorithms.by_name import register
 from rayground.errors import InputError
 from rayground.learners.a2c import A2CLearner, A2CSettings, batch_of
 from rayground.learners.advantages import ValueSums
@@ -159,4 +159,4 @@ class A2C(ArrayAlgorithm):
         self.updates = extra["updates"]
 
 
-register_trainable("A2C", A2C)
+register(A2C)

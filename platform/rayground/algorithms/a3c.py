@@ -9,10 +9,10 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from ray.rllib.algorithms.algorithm_config import NotProvided
-from ray.tune.registry import register_trainable
 
 from rayground import checkpoints
 from rayground.algorithms.a2c import A2C, A2CConfig
+from rayground.algorithms.by_name import register
 from rayground.algorithms.deliveries import Deliveries
 from rayground.errors import InputError, RunError, closest
 from rayground.learners.a2c import A3CLearner, batch_of
@@ -79,8 +79,6 @@ class A3CConfig(A2CConfig):
                 f"num_learners={self.num_learners}: with parallelism='gradient' the runners compute the gradients, and "
                 "the main process applies them: set num_learners=0, or parallelism='data'"
             )
-        if not (isinstance(self.env_runner_cls, type) and issubclass(self.env_runner_cls, GradientRunner)):
-            raise InputError(f"env_runner_cls: expected GradientRunner or a subclass, got {self.env_runner_cls!r}")
         self._check_entropy_per_worker()
 
     def _check_entropy_per_worker(self) -> None:
@@ -271,4 +269,4 @@ class A3C(A2C):
         self._arrived = checkpoints.load_pickle(checkpoint.blob(ARRIVED), checkpoint.path)
 
 
-register_trainable("A3C", A3C)
+register(A3C)

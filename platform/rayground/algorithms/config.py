@@ -53,6 +53,7 @@ class ArrayConfig(AlgorithmConfig):
         self.log_sys_usage = False
         self.log_level = "ERROR"
         self._dont_auto_sync_env_runner_states = True  # weights travel with each call, counters are ours
+        self._of_rayground = True  # :class:`ArrayEnvRunner` refuses a config of RLlib's that was filled with ours
 
     def training(self, *, optimizer: str | Mapping[str, Any] | None = None, **kwargs: Any) -> ArrayConfig:
         """RLlib's ``training()`` with an optimizer that counts.
@@ -199,6 +200,14 @@ class ArrayConfig(AlgorithmConfig):
             raise InputError(f"grad_clip_by: expected one of {', '.join(ways)}, got {self.grad_clip_by!r}{hint}")
         if not isinstance(self.optimizer, (str, Mapping)):
             raise InputError(f"optimizer: expected a name or {{'type': name, ...}}, got {self.optimizer!r}")
+        self._check_classes()
+
+    def _check_classes(self) -> None:
+        runner = _defaults(cast(Callable[[], ArrayConfig], type(self)))["env_runner_cls"]
+        if not (isinstance(self.env_runner_cls, type) and issubclass(self.env_runner_cls, runner)):
+            raise InputError(
+                f"env_runner_cls: expected {runner.__name__} or a subclass, got {self.env_runner_cls!r}: leave it out"
+            )
         needed = self.get_default_learner_class()
         if not (isinstance(self.learner_class, type) and issubclass(self.learner_class, needed)):
             raise InputError(

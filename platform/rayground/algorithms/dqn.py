@@ -138,6 +138,8 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
 class DQN(ArrayAlgorithm):
     """Deep Q-network (Mnih et al. 2015, https://doi.org/10.1038/nature14236): act, store, learn."""
 
+    _name = "rayground.DQN"
+    """What Tune calls it: "DQN" is RLlib's own, and stays so."""
     changeable = ("lr", "grad_clip", "tau", "target_network_update_freq", "replay_ratio")
 
     @classmethod

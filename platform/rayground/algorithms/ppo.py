@@ -94,6 +94,8 @@ class PPOConfig(ActorCriticConfig, RLlibPPOConfig):
 class PPO(ArrayAlgorithm):
     """Proximal policy optimization (Schulman et al. 2017, https://arxiv.org/abs/1707.06347): act, judge, learn."""
 
+    _name = "rayground.PPO"
+    """What Tune calls it: "PPO" is RLlib's own, and stays so."""
     changeable = ("lr", "grad_clip", "clip_param", "entropy_coeff", "kl_target", "vf_clip_param", "vf_loss_coeff")
 
     @classmethod

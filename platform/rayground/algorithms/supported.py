@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ray.tune.result import STDERR_FILE, STDOUT_FILE, TRIAL_INFO
+
 from rayground.algorithms.limits import Number
 
 SUPPORTED = frozenset(
@@ -64,8 +66,8 @@ SUPPORTED = frozenset(
 )
 """Settings that every algorithm of ours obeys; each adds its own. Others must keep their default value."""
 
-RLLIBS_OWN = frozenset({"class", "simple_optimizer"})
-"""What RLlib itself puts into a config: the one when it is made from a state, the other when it is validated."""
+RLLIBS_OWN = frozenset({"class", "simple_optimizer", TRIAL_INFO, STDOUT_FILE, STDERR_FILE})
+"""What RLlib itself puts into a config when it is made from a state and when it is validated; then, what Tune puts."""
 
 NUMBERS: Mapping[str, Number] = {
     "evaluation_duration": Number(1, whole=True),
@@ -111,7 +113,11 @@ HINTS = {
     "training_intensity": "use replay_ratio, the number of updates per env step",
     "replay_buffer_config": "use replay=SlottedReplay(...)",
     "batch_mode": "rollouts are always cut at rollout_fragment_length",
-    "exploration_config": "use epsilon",
+    "exploration_config": "use epsilon for DQN, entropy_coeff for others",
+    "min_time_s_per_iteration": "use min_sample_timesteps_per_iteration",
+    "num_gpus": "use learners(num_gpus_per_learner=...)",
+    "observation_filter": "use a net with normalize_observations=True",
+    "torch_compile_learner": "its gradients come from where they arise; PPO, A2C and DQN compile theirs",
 }
 """What to do instead of a setting that is not supported."""
 

@@ -20,6 +20,7 @@ from ray.rllib.utils.metrics import ENV_RESET_TIMER, ENV_STEP_TIMER
 from torch import Tensor
 
 from rayground import quiet
+from rayground.errors import InputError
 from rayground.rollouts.callbacks import overrides
 from rayground.rollouts.failures import Deadline, EnvironmentFailed, RunnerFailure
 from rayground.rollouts.fast import FastSampling
@@ -49,6 +50,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
 
     def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
         quiet.after_import()
+        _check_origin(config)
         with without_compiler():
             super().__init__(config=config, **kwargs)
         self.run_seed = secrets.randbits(31) if config.seed is None else config.seed
@@ -271,3 +273,17 @@ def copy_weights(weights: Weights, parameters: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(torch.as_tensor(weights[name]))
+
+
+def _check_origin(config: AlgorithmConfig) -> None:
+    """Refuses an algorithm of RLlib's with our settings: it would train, and ignore those that it does not know.
+
+    Raises:
+        InputError: It says how to have ours.
+    """
+    if getattr(config, "_of_rayground", False) and type(config).__module__.startswith("ray.rllib."):
+        name = config.algo_class.__name__
+        raise InputError(
+            f"expected an algorithm of rayground for settings of rayground, got RLlib's {name}: to Tune, the name "
+            f"{name!r} is RLlib's; give the class: tune.Tuner(rayground.{name}, ...)"
+        )
