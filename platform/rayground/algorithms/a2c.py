@@ -12,6 +12,7 @@ from ray.rllib.utils.typing import LearningRateOrSchedule
 from rayground.algorithms.actor_critic import ActorCriticConfig, learner_row
 from rayground.algorithms.base import ArrayAlgorithm
 from rayground.algorithms.by_name import register
+from rayground.algorithms.supported import HINTS
 from rayground.errors import InputError
 from rayground.learners.a2c import A2CLearner, A2CSettings, batch_of
 from rayground.learners.advantages import ValueSums
@@ -20,7 +21,7 @@ from rayground.schedules import as_schedule
 
 
 class A2CConfig(ActorCriticConfig):
-    """A2C's settings, those that RLlib's own A2C had (up to Ray 2.7) among them.
+    """A2C's settings, those that RLlib's own A2C had, while there was one, among them.
 
     ``rollout_fragment_length`` vector steps of every runner are a batch. The defaults are those of the paper (Mnih et
     al. 2016, https://arxiv.org/abs/1602.01783) and of Stable-Baselines3: 5 steps, their n-step returns
@@ -83,8 +84,7 @@ class A2CConfig(ActorCriticConfig):
         if self._train_batch_size_per_learner is not None:
             raise InputError(
                 f"train_batch_size_per_learner={self._train_batch_size_per_learner} is not supported by "
-                f"{self.algo_class.__name__}: a batch is rollout_fragment_length * num_envs_per_env_runner * runners; "
-                "set these"
+                f"{self.algo_class.__name__}: {HINTS['train_batch_size']}"
             )
         if self.total_train_batch_size % max(1, self.num_learners):
             raise InputError(

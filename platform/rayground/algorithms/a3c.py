@@ -32,8 +32,8 @@ class A3CConfig(A2CConfig):
     """A3C's settings: A2C's, and how runners and learner share the work.
 
     Each runner's ``rollout_fragment_length`` vector steps (20 unless set: a call to another process costs more than a
-    few steps) make one update. The work of runners in processes of their own comes in the order in which they are
-    done, so that a seed does not repeat a run; with ``num_env_runners=0`` it does.
+    few steps) make one update. The work of several runners comes in the order in which they are done, so that a seed
+    does not repeat a run; with ``num_env_runners`` 0 or 1 it does.
     """
 
     supported = A2CConfig.supported - {"torch_compile_learner"} | {"entropy_coeff_per_worker", "parallelism"}

@@ -117,6 +117,7 @@ HINTS = {
     "min_time_s_per_iteration": "use min_sample_timesteps_per_iteration",
     "num_gpus": "use learners(num_gpus_per_learner=...)",
     "observation_filter": "use a net with normalize_observations=True",
+    "train_batch_size": "set rollout_fragment_length (vector steps of a runner), of which its batches are made",
     "torch_compile_learner": "its gradients come from where they arise; PPO, A2C and DQN compile theirs",
 }
 """What to do instead of a setting that is not supported."""

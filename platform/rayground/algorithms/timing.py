@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Literal, get_args
 
 import numpy as np
@@ -78,13 +79,9 @@ class RunnerTimes:
 
     def shares(self) -> dict[str, float]:
         """Each part's share of ``total`` since the last call, and ``rest``, averaged over the runners that sampled."""
-        runners = [dict(seconds) for seconds in self._seconds.values()]
-        self._seconds.clear()
+        runners, self._seconds = list(self._seconds.values()), {}
         if not runners:
             return {}
-        totals = [seconds.pop("total") for seconds in runners]
-        shares = {
-            part: float(np.mean([seconds[part] / total for seconds, total in zip(runners, totals, strict=True)]))
-            for part in runners[0]
-        }
+        parts = [part for part in dict.fromkeys(chain.from_iterable(runners)) if part != "total"]
+        shares = {part: float(np.mean([seconds[part] / seconds["total"] for seconds in runners])) for part in parts}
         return shares | {"rest": 1.0 - sum(shares.values())}
