@@ -151,7 +151,7 @@ def test_explained_variance_is_over_all_batches_however_they_are_divided(
     sums, others = ValueSums(), ValueSums()
     for i, batch in enumerate(batches):
         (sums if i < first else others).add(batch)
-    sums.merge(others)
+    sums.merge(others.sums())
     valid = np.concatenate([batch[WEIGHTS] for batch in batches]) > 0
     names = (ADVANTAGES, VALUE_TARGETS)
     errors, targets = (np.concatenate([b[name] for b in batches])[valid].astype(np.float64) for name in names)

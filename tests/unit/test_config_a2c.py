@@ -57,7 +57,7 @@ def test_the_defaults_are_the_papers(config_class: type, length: int) -> None:
     assert config.rollout_fragment_length == length
     spec = config.get_default_rl_module_spec()
     assert spec.module_class is ActorCriticModule
-    assert spec.model_config["net_kwargs"]["shared"] is True
+    assert spec.model_config["net_kwargs"]["shared"] is False
 
 
 def test_what_a3c_adds_and_replaces() -> None:
@@ -163,10 +163,9 @@ def test_a_setting_without_effect(config_class: type, key: str, value: Any) -> N
 @pytest.mark.parametrize("config_class", BOTH)
 def test_a_batch_per_learner_is_refused_with_what_to_set_instead(config_class: type) -> None:
     config = made(config_class, train_batch_size_per_learner=64)
-    start = f"train_batch_size_per_learner=64 is not supported by {config.algo_class.__name__}: a batch is "
     message = refused(config)
-    assert message.startswith(f"{start}rollout_fragment_length * num_envs_per_env_runner")
-    assert message.endswith("; set these")
+    assert message.startswith(f"train_batch_size_per_learner=64 is not supported by {config.algo_class.__name__}: set ")
+    assert "rollout_fragment_length" in message
 
 
 def test_only_a2cs_update_can_be_compiled() -> None:
@@ -242,7 +241,6 @@ def test_entropy_coefficients_for_each_and_for_all() -> None:
     assert [made(entropy_coeff=coeff).explores_by_entropy for coeff in (0.0, 0, 0.1)] == [False, False, True]
 
 
-@pytest.mark.xfail(strict=True, raises=InputError, reason="evaluation has no runners, and is asked for their number")
 def test_entropy_coefficients_for_each_runner_are_no_matter_of_evaluation() -> None:
     config = made(runners=2, entropy_coeff_per_worker=[0.0, 0.1]).evaluation(evaluation_interval=1)
     config.validate()

@@ -73,7 +73,8 @@ def test_it_gives_what_a_learner_would_from_the_same_steps(norm: bool) -> None:
         stats, sums = central.gradient_of(batch, settings), ValueSums()
         sums.add(batch)
         np.testing.assert_array_equal(found.gradient, central.gradient_P.numpy())
-        assert (found.stats, found.value_sums.row()) == (stats, sums.row())
+        assert found.stats == stats
+        np.testing.assert_array_equal(found.value_sums, sums.sums())
         assert stats.keys() == {"policy_loss", "vf_loss", "entropy", "loss"}
         assert (found.num_env_steps, found.episodes, found.wrong) == (rollout.num_env_steps, rollout.episodes, None)
         moments = rollout.moments() if norm else Moments()
@@ -130,7 +131,8 @@ def test_where_environments_only_reset_themselves_there_is_no_gradient() -> None
     weights = random_weights(learner(ours), 0)
     assert gradient(ours, weights, steps=1).num_env_steps == 2
     found = gradient(ours, weights, steps=1)
-    assert (found.num_env_steps, found.stats, found.value_sums.row()) == (0, {}, {})
+    assert (found.num_env_steps, found.stats) == (0, {})
+    assert not found.value_sums.any()
     assert not found.gradient.any()
 
 
@@ -171,7 +173,6 @@ def test_a_reward_that_is_not_finite_is_told() -> None:
     assert gradient(ours, weights).not_finite() == "runner 0: the reward of sub-environment 1 is inf"
 
 
-@pytest.mark.xfail(strict=True, reason="a runner's learner keeps what the config said of entropy when it was made")
 def test_an_entropy_coefficient_that_rises_from_0_while_training_counts() -> None:
     """The driver's learner is told of a setting that changes; a runner's goes by the settings of each call."""
     found = []

@@ -105,3 +105,10 @@ def test_runners_that_learn_themselves_tell_what_of_their_time_it_took() -> None
         "rest": pytest.approx((1 / 8 + 15 / 40) / 2),
     }
     assert times.shares() == {}
+
+
+def test_a_part_that_only_some_runners_have_is_none_of_the_others() -> None:
+    times = RunnerTimes()
+    times.add(1, {"env": 1.0, "inference": 1.0, "learn": 1.0, "total": 4.0})  # a gradient kept in a checkpoint
+    times.add(2, {"env": 1.0, "inference": 0.0, "total": 2.0})
+    assert times.shares() == {"env": 0.375, "inference": 0.125, "learn": 0.125, "rest": 0.375}
