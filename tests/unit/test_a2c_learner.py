@@ -164,7 +164,7 @@ def test_without_an_entropy_coefficient_no_gradient_of_it_is_computed_but_it_is_
     needed, entropy = [], made._terms.entropy
     made._terms.entropy = lambda inputs: needed.append(inputs.requires_grad) or entropy(inputs)
     expected = plain_loss(made.policy_module, DISCRETE, a2c_batch(), 0.0, 0.5)["entropy"].item()
-    assert made.learn(a2c_batch(), a2c_call())["entropy"] == pytest.approx(expected, rel=1e-5)
+    assert made.learn(a2c_batch(), a2c_call(entropy=coeff))["entropy"] == pytest.approx(expected, rel=1e-5)
     assert needed == [coeff > 0]
 
 
@@ -184,15 +184,16 @@ def test_the_shards_gradients_are_on_average_that_of_the_whole(n: int) -> None:
 
 
 def steep(learner_class: type) -> type:
-    """Its gradient of one bias is infinite where ``steep`` is set, and its loss is not."""
+    """Either the gradient of one bias is infinite and the loss is not, or the other way round."""
 
     class Steep(learner_class):
-        steep = True
+        spoils: str | None = "gradient"
 
         def compute_loss_for_module(self, **kwargs: Any) -> torch.Tensor:
             bias = self.policy_module.net.policy_head.bias
             edge = (bias - bias.detach()).sum().clamp(min=0.0).sqrt()
-            return super().compute_loss_for_module(**kwargs) + (edge if self.steep else 0.0)
+            added = {"gradient": edge, "loss": torch.tensor(torch.inf)}.get(self.spoils, 0.0)
+            return super().compute_loss_for_module(**kwargs) + added
 
     return Steep
 
@@ -220,12 +221,12 @@ def test_a2c_raises_where_the_gradient_is_not_finite() -> None:
         learner(steep(A2CLearner)).learn(a2c_batch(), a2c_call())
 
 
-@pytest.mark.parametrize("how", ["loss", "gradient", "from elsewhere"])
+@pytest.mark.parametrize("how", ["loss", "gradient", "rows", "from elsewhere"])
 @pytest.mark.parametrize("optimizer", ["adam", RMSPROP])
 def test_a3c_drops_what_is_not_finite_and_goes_on_as_if_it_had_not_been(how: str, optimizer: Any) -> None:
     made, spared = (learner(steep(A3CLearner), optimizer=optimizer, grad_clip=0.5) for _ in range(2))
     for one in (made, spared):
-        one.steep = False
+        one.spoils = None
         one.learn(a2c_batch(seed=0), a2c_call())
     before, moments = weights(made), {name: value.copy() for name, value in made.optimizer_arrays().items()}
     if how == "from elsewhere":
@@ -233,9 +234,9 @@ def test_a3c_drops_what_is_not_finite_and_goes_on_as_if_it_had_not_been(how: str
         gradient[3] = -np.inf
         found = made.apply_array(gradient, 77)
     else:
-        made.steep = how == "gradient"
-        found = made.learn(a2c_batch(seed=1) if made.steep else spoilt(ADVANTAGES), a2c_call())
-        made.steep = False
+        made.spoils = how
+        found = made.learn(spoilt(ADVANTAGES) if how == "rows" else a2c_batch(seed=1), a2c_call())
+        made.spoils = None
     assert found == {"dropped": 1.0}
     assert_equal_weights(weights(made), before)
     assert_equal_weights(made.optimizer_arrays(), moments)
@@ -260,7 +261,9 @@ def test_a3c_learns_as_a2c_does_from_a_batch_or_a_gradient_of_another(clip: floa
         sent = halves.gradient_P.numpy().copy()
         sent.flags.writeable = False  # as Ray gives it
         assert stats | halves.apply(halves.gradient_P, step) == expected | {"dropped": 0.0}
+        kept = sent.copy()
         assert elsewhere.apply_array(sent, step) == {"grad_norm": expected["grad_norm"], "dropped": 0.0}
+        np.testing.assert_array_equal(sent, kept)
     for one in (whole, halves, elsewhere):
         assert_equal_weights(weights(one), weights(a2c))
         assert_equal_weights(one.optimizer_arrays(), a2c.optimizer_arrays())

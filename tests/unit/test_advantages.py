@@ -151,6 +151,8 @@ def test_explained_variance_is_over_all_batches_however_they_are_divided(
     sums, others = ValueSums(), ValueSums()
     for i, batch in enumerate(batches):
         (sums if i < first else others).add(batch)
+        if i % 2:
+            sums.sums()  # looked at in between
     sums.merge(others.sums())
     valid = np.concatenate([batch[WEIGHTS] for batch in batches]) > 0
     names = (ADVANTAGES, VALUE_TARGETS)
@@ -167,4 +169,5 @@ def test_explained_variance_by_hand() -> None:
     for errors, targets in (([1.0, 1.0], [1.0, 2.0]), ([1.0, 5.0], [3.0, 6.0])):
         columns = {ADVANTAGES: errors, VALUE_TARGETS: targets, WEIGHTS: [1.0, 1.0]}
         sums.add({name: np.array(column, np.float32) for name, column in columns.items()})
+    assert sums.sums().tolist() == [4, 8, 28, 12, 50]
     assert sums.row() == {"learner/vf_explained_var": pytest.approx(1 - 3.0 / 3.5)}

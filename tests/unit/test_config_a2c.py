@@ -153,7 +153,7 @@ def test_a_value_that_cannot_be(config_class: type, settings: dict[str, Any], me
 @pytest.mark.parametrize("config_class", BOTH)
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("train_batch_size", 64), ("minibatch_size", 16), ("num_epochs", 2), ("batch_mode", "complete_episodes")],
+    [("minibatch_size", 16), ("num_epochs", 2), ("batch_mode", "complete_episodes"), ("explore", False)],
 )
 def test_a_setting_without_effect(config_class: type, key: str, value: Any) -> None:
     config = made(config_class, attributes={key: value})
@@ -161,16 +161,19 @@ def test_a_setting_without_effect(config_class: type, key: str, value: Any) -> N
 
 
 @pytest.mark.parametrize("config_class", BOTH)
-def test_a_batch_per_learner_is_refused_with_what_to_set_instead(config_class: type) -> None:
-    config = made(config_class, train_batch_size_per_learner=64)
-    message = refused(config)
-    assert message.startswith(f"train_batch_size_per_learner=64 is not supported by {config.algo_class.__name__}: set ")
-    assert "rollout_fragment_length" in message
+@pytest.mark.parametrize("key", ["train_batch_size", "train_batch_size_per_learner"])
+def test_a_batchs_size_is_refused_with_what_to_set_instead(config_class: type, key: str) -> None:
+    config = made(config_class, **{key: 64})
+    assert refused(config) == (
+        f"{key}=64 is not supported by {config.algo_class.__name__}: set rollout_fragment_length (vector steps of a "
+        "runner), of which its batches are made"
+    )
 
 
-def test_only_a2cs_update_can_be_compiled() -> None:
-    assert refused(made(attributes={"torch_compile_learner": True})).startswith(
-        "torch_compile_learner=True is not supported by A3C"
+def test_only_a2c_has_a_graph_for_its_update() -> None:
+    assert refused(made(attributes={"torch_compile_learner": True})) == (
+        "torch_compile_learner=True is not supported by A3C: its gradients come from where they arise; PPO, A2C and "
+        "DQN compile theirs"
     )
     made(A2CConfig, attributes={"torch_compile_learner": True}).validate()
 
@@ -253,7 +256,8 @@ def test_entropy_coefficients_for_each_runner_are_no_matter_of_evaluation() -> N
         (A2CConfig, {"_learner_class": int}, "learner_class: expected A2CLearner or a subclass, got <class 'int'>"),
         (A3CConfig, {"_learner_class": A2CLearner}, "learner_class: expected A3CLearner or a subclass, got <class "),
         (A3CConfig, {"env_runner_cls": ArrayEnvRunner}, "env_runner_cls: expected GradientRunner or a subclass, got <"),
-        (A3CConfig, {"env_runner_cls": "x"}, "env_runner_cls: expected GradientRunner or a subclass, got 'x'"),
+        (A3CConfig, {"env_runner_cls": "x"}, "env_runner_cls: expected GradientRunner or a subclass, got 'x': leave"),
+        (A2CConfig, {"env_runner_cls": "x"}, "env_runner_cls: expected ArrayEnvRunner or a subclass, got 'x': leave"),
     ],
 )
 def test_classes_of_another_kind(config_class: type, attributes: dict[str, Any], message: str) -> None:
@@ -297,6 +301,6 @@ def test_schedules_are_kept_and_an_update_goes_by_where_they_stand(config_class:
 
 @pytest.mark.parametrize("config_class", BOTH)
 def test_the_default_net_is_what_model_config_says(config_class: type) -> None:
-    config = made(config_class).rl_module(model_config={"fcnet_hiddens": [8, 4], "vf_share_layers": False})
+    config = made(config_class).rl_module(model_config={"fcnet_hiddens": [8, 4], "vf_share_layers": True})
     kwargs = config.get_default_rl_module_spec().model_config["net_kwargs"]
-    assert (kwargs["hidden"], kwargs["shared"], kwargs["activation"]) == ([8, 4], False, "tanh")
+    assert (kwargs["hidden"], kwargs["shared"], kwargs["activation"]) == ([8, 4], True, "tanh")

@@ -221,9 +221,13 @@ def test_what_is_dropped_is_counted_said_and_makes_no_new_version(caplog: pytest
 
 
 def test_what_is_dropped_does_not_spoil_the_values_metric() -> None:
-    made = Started(Runners())
+    made = Started(Runners(), parallelism="data")
     made.learn_from(gradient(1), 0)
     made.learn_from(gradient(1, spoilt=True), 0)
+    rollout, _ = random_rollout(20, 2, seed=3)
+    rollout.rewards[:] = np.nan
+    made.learn_from(rollout, 0)
+    assert (made.updates, made.dropped) == (1, 2)
     assert made._value_sums.row() == {"learner/vf_explained_var": 1.0}
 
 

@@ -24,10 +24,12 @@ from rayground.seeding import get_rng_state, seed_everything
 SETTINGS = A2CSettings(env_steps=30, entropy_coeff=0.2, vf_loss_coeff=0.7)
 
 
-def config(*, norm: bool = False, learner_class: type = A3CLearner, entropy: float = 0.01, **env: Any) -> A3CConfig:
+def config(
+    *, norm: bool = False, learner_class: type = A3CLearner, entropy: float = 0.01, form: Any = "gradient", **env: Any
+) -> A3CConfig:
     made = A3CConfig().environment(make_counting, env_config=env).env_runners(num_envs_per_env_runner=2)
     made.rl_module(rl_module_spec=actor_critic_mlp(hidden=[8], shared=True, normalize_observations=norm))
-    made.training(gamma=0.9, lambda_=0.8, entropy_coeff=entropy).learners(learner_class=learner_class)
+    made.training(gamma=0.9, lambda_=0.8, entropy_coeff=entropy, parallelism=form).learners(learner_class=learner_class)
     made.debugging(seed=5).validate()
     return made
 
@@ -75,6 +77,7 @@ def test_it_gives_what_a_learner_would_from_the_same_steps(norm: bool) -> None:
         np.testing.assert_array_equal(found.gradient, central.gradient_P.numpy())
         assert found.stats == stats
         np.testing.assert_array_equal(found.value_sums, sums.sums())
+        assert found.value_sums[0] == rollout.num_env_steps
         assert stats.keys() == {"policy_loss", "vf_loss", "entropy", "loss"}
         assert (found.num_env_steps, found.episodes, found.wrong) == (rollout.num_env_steps, rollout.episodes, None)
         moments = rollout.moments() if norm else Moments()
@@ -89,7 +92,8 @@ def test_it_gives_what_a_learner_would_from_the_same_steps(norm: bool) -> None:
 
 
 def test_for_a_learner_elsewhere_it_sends_no_more_than_that_needs() -> None:
-    ours, plain = runner(), runner(ArrayEnvRunner)
+    ours, plain = runner(form="data"), runner(ArrayEnvRunner)
+    assert not hasattr(ours, "_learner")
     weights = random_weights(learner(plain), 0)
     seed_everything(1)
     sent = ours.sample_for_learner(6, 0, weights=weights)
@@ -103,14 +107,13 @@ def test_for_a_learner_elsewhere_it_sends_no_more_than_that_needs() -> None:
 
 
 def test_making_its_learner_draws_nothing() -> None:
-    ours, plain = runner(), runner(ArrayEnvRunner)
-    weights = random_weights(learner(plain), 0)
+    weights = random_weights(learner(runner(ArrayEnvRunner)), 0)
     seed_everything(3)
     before = torch.get_rng_state()
-    gradient(ours, weights)
+    gradient(runner(), weights)
     values, arrays = get_rng_state()
     seed_everything(3)
-    plain.sample_arrays(7, 0, weights=weights)
+    runner(ArrayEnvRunner).sample_arrays(7, 0, weights=weights)
     expected_values, expected_arrays = get_rng_state()
     assert values == expected_values
     for name, words in expected_arrays.items():

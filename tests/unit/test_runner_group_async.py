@@ -167,11 +167,12 @@ def test_while_it_is_made_anew_that_is_no_further_death_but_takes_an_end(runners
 
 
 def test_one_that_came_back_may_be_away_as_long_again(runners: RunnerGroup, world: World) -> None:
-    for _ in range(2):
-        world.gives[2] = [ActorDiedError(), ActorUnavailableError("being made", None)]
+    for error in (ActorDiedError(), ActorUnavailableError("died", None)):
+        world.gives[2] = [error, ActorUnavailableError("being made", None)]
         while not str(once(runners)).startswith("2"):
             world.now += RETRY_S
-        world.now += 0.9 * TIMEOUT_S
+        world.now += 2.0 * TIMEOUT_S
+        answers(runners, 3)
     assert runners.restarts == 2
 
 
@@ -186,11 +187,12 @@ def test_restarts_are_bounded_for_all_together(runners: RunnerGroup, world: Worl
 
 
 def test_one_that_does_not_answer_is_named_even_while_others_do(runners: RunnerGroup, world: World) -> None:
-    world.takes = {1: 1.0, 2: 1e9, 3: 1.0}
+    world.takes, asked_at = {1: 0.25, 2: 1e9, 3: 0.25}, world.now
     heard: list[Any] = []
     with pytest.raises(RunError, match=r"^runner 2 did not answer within 60 s; raise sample_timeout_s if"):
         answers(runners, 10_000, heard)
-    assert {"1.59", "3.59"} <= set(heard)
+    assert {"1.239", "3.239"} <= set(heard)
+    assert TIMEOUT_S < world.now - asked_at < TIMEOUT_S + 1.0
 
 
 def test_of_several_that_do_not_answer_the_one_that_was_asked_first_is_named(
@@ -201,14 +203,6 @@ def test_of_several_that_do_not_answer_the_one_that_was_asked_first_is_named(
     world.now += 1.0
     with pytest.raises(RunError, match=r"^runner 3 did not answer within 60 s"):
         answers(runners, 1)
-
-
-def test_it_is_told_off_in_time(runners: RunnerGroup, world: World) -> None:
-    world.takes = {1: 1.0, 2: 1e9, 3: 1.0}
-    started = world.now
-    with pytest.raises(RunError, match="runner 2 did not answer"):
-        answers(runners, 10_000)
-    assert world.now - started < TIMEOUT_S + 5.0
 
 
 def test_an_environment_that_raised_ends_it(runners: RunnerGroup, world: World) -> None:
@@ -223,6 +217,13 @@ def test_after_an_interruption_what_fails_is_left_out(runners: RunnerGroup, worl
     world.is_interrupted = True
     world.gives = {1: [RunnerFailure(1, "raised", "")], 2: [ActorDiedError()], 3: ["whole"]}
     assert [once(runners) for _ in range(3)] == [None, None, "whole"]
+    runners.forget()
+    world.takes = dict.fromkeys(RUNNERS, 1e9)
+    runners.ask(3, "work")
+    world.now += TIMEOUT_S + 1.0
+    assert runners.first_answer() is None
+    assert 3 in runners.idle()
+    assert runners.all_answers() == []
     assert runners.restarts == 0
 
 
