@@ -106,19 +106,22 @@ def test_for_a_learner_elsewhere_it_sends_no_more_than_that_needs() -> None:
         np.testing.assert_array_equal(getattr(sent, name), getattr(whole, name), err_msg=name)
 
 
-def test_making_its_learner_draws_nothing() -> None:
-    weights = random_weights(learner(runner(ArrayEnvRunner)), 0)
-    seed_everything(3)
-    before = torch.get_rng_state()
-    gradient(runner(), weights)
-    values, arrays = get_rng_state()
-    seed_everything(3)
-    runner(ArrayEnvRunner).sample_arrays(7, 0, weights=weights)
-    expected_values, expected_arrays = get_rng_state()
+def test_making_its_learner_and_learning_draw_nothing() -> None:
+    """Beside the actions, that is: whoever samples alone draws as much."""
+    made, plain = runner(), runner(ArrayEnvRunner)
+    weights = random_weights(learner(plain), 0)
+    states = []
+    for draws in (
+        lambda: made._make_learner() and gradient(made, weights),
+        lambda: plain.sample_arrays(7, 0, weights=weights),
+    ):
+        seed_everything(3)
+        draws()
+        states.append(get_rng_state())
+    (values, arrays), (expected_values, expected_arrays) = states
     assert values == expected_values
     for name, words in expected_arrays.items():
         np.testing.assert_array_equal(arrays[name], words, err_msg=name)
-    assert not torch.equal(torch.get_rng_state(), before)  # by the actions
 
 
 def test_learning_is_part_of_the_time_that_it_took() -> None:
