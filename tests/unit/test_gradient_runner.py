@@ -170,7 +170,6 @@ def test_what_raises_is_handed_back(settings: dict[str, Any], error: str) -> Non
         assert rollout.fresh
 
 
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_a_reward_that_is_not_finite_is_told() -> None:
     ours = runner()
     weights = random_weights(learner(ours), 0)

@@ -88,8 +88,8 @@ class A2CConfig(ActorCriticConfig):
             )
         if self.total_train_batch_size % max(1, self.num_learners):
             raise InputError(
-                "rollout_fragment_length * num_envs_per_env_runner * runners: expected a multiple of "
-                f"num_learners={self.num_learners}, got {self.total_train_batch_size}"
+                f"rollout_fragment_length: expected batches that num_learners={self.num_learners} learners can share "
+                f"equally, got {self.total_train_batch_size} rows"
             )
 
 

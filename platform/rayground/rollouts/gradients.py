@@ -107,7 +107,8 @@ class GradientRunner(ArrayEnvRunner):
         started, learner, sums = perf_counter(), self._learner, ValueSums()
         copy_weights(weights, self._learner_parameters)
         gradient, stats = np.zeros(learner.flat.vector.shape, np.float32), {}
-        if rollout.num_env_steps:
+        wrong = rollout.not_finite()
+        if rollout.num_env_steps and not wrong:  # which ends the run, with nothing else said
             batch = batch_of([rollout], learner.values, self.config.gamma, self.config.lambda_)
             sums.add(batch)
             stats = learner.gradient_of(batch, settings)
@@ -119,7 +120,7 @@ class GradientRunner(ArrayEnvRunner):
             stats=stats,
             value_sums=sums.sums(),
             num_env_steps=rollout.num_env_steps,
-            wrong=rollout.not_finite(),
+            wrong=wrong,
             observed=rollout.moments() if running_norms(learner.policy_module) else Moments(),
             episodes=rollout.episodes,
             runner=rollout.runner,
