@@ -69,7 +69,6 @@ def is_counted(algorithm: A3C) -> bool:
     return algorithm.env_steps == 8 * (algorithm.updates + algorithm.dropped)
 
 
-@pytest.mark.xfail(strict=True, reason="where an iteration ends, RunnerGroup.get_metrics waits for all runners")
 def test_who_takes_long_keeps_nobody_waiting_also_if_callbacks_log_on_the_runners(crew: A3C) -> None:
     with tiny_a3c.telling(notes_of(crew), "holds_2"):
         rows = train(crew, 3)

@@ -118,7 +118,6 @@ def test_a_changed_setting_changes_both_forms_alike(build: Build, before: float)
     assert row["learner/loss"] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.xfail(strict=True, reason="A3CLearner.apply hides RLlib's, with which remote learners are built")
 @pytest.mark.usefixtures("one_ray")
 def test_two_learners_go_on_with_a_gradient_and_learn_as_one_would_from_the_whole_batch(
     build: Build, tmp_path: Path

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from random_rollouts import random_rollout
 from ray.rllib.utils.postprocessing.value_predictions import compute_value_targets
 
-from rayground.learners.advantages import ADVANTAGES, VALUE_TARGETS, WEIGHTS, ValueSums, gae, judged
+from rayground.learners.advantages import ADVANTAGES, VALUE_TARGETS, WEIGHTS, ValueSums, gae, judged, value_sums
 from rayground.rollouts.rollout import Rollout
 
 
@@ -148,12 +148,14 @@ def test_explained_variance_is_over_all_batches_however_they_are_divided(
     sizes: list[int], first: int, seed: int, offset: float
 ) -> None:
     batches = [random_batch(rows, seed + i, offset) for i, rows in enumerate(sizes)]
-    sums, others = ValueSums(), ValueSums()
+    sums = ValueSums()
     for i, batch in enumerate(batches):
-        (sums if i < first else others).add(batch)
+        if i < first:
+            sums.add(batch)
+        else:
+            sums.merge(value_sums(batch))
         if i % 2:
-            sums.sums()  # looked at in between
-    sums.merge(others.sums())
+            sums.row()  # looked at in between
     valid = np.concatenate([batch[WEIGHTS] for batch in batches]) > 0
     names = (ADVANTAGES, VALUE_TARGETS)
     errors, targets = (np.concatenate([b[name] for b in batches])[valid].astype(np.float64) for name in names)
@@ -165,9 +167,11 @@ def test_explained_variance_is_over_all_batches_however_they_are_divided(
 
 
 def test_explained_variance_by_hand() -> None:
-    sums = ValueSums()
+    sums, alone = ValueSums(), []
     for errors, targets in (([1.0, 1.0], [1.0, 2.0]), ([1.0, 5.0], [3.0, 6.0])):
         columns = {ADVANTAGES: errors, VALUE_TARGETS: targets, WEIGHTS: [1.0, 1.0]}
-        sums.add({name: np.array(column, np.float32) for name, column in columns.items()})
-    assert sums.sums().tolist() == [4, 8, 28, 12, 50]
+        batch = {name: np.array(column, np.float32) for name, column in columns.items()}
+        sums.add(batch)
+        alone.append(value_sums(batch).tolist())
+    assert alone == [[2, 2, 2, 3, 5], [2, 6, 26, 9, 45]]
     assert sums.row() == {"learner/vf_explained_var": pytest.approx(1 - 3.0 / 3.5)}

@@ -18,7 +18,7 @@ from rayground.algorithms.headline import EpisodeWindow
 from rayground.algorithms.timing import RunnerTimes, WallClock
 from rayground.errors import RunError
 from rayground.learners.a2c import A2CSettings, batch_of
-from rayground.learners.advantages import ADVANTAGES, VALUE_TARGETS, WEIGHTS, ValueSums
+from rayground.learners.advantages import ADVANTAGES, VALUE_TARGETS, WEIGHTS, ValueSums, value_sums
 from rayground.rollouts.gradients import RolloutGradient
 from rayground.rollouts.moments import Moments
 
@@ -47,12 +47,10 @@ def test_numbers_by_hand() -> None:
     assert deliveries.dropped == {3: 2}
 
 
-def explained(advantage: float = 0.0) -> ValueSums:
+def explained(advantage: float = 0.0) -> np.ndarray:
     """Of two values, both wrong by ``advantage``."""
-    sums = ValueSums()
     columns = {ADVANTAGES: [advantage, advantage], VALUE_TARGETS: [1.0, 3.0], WEIGHTS: [1.0, 1.0]}
-    sums.add({name: np.array(column, np.float32) for name, column in columns.items()})
-    return sums
+    return value_sums({name: np.array(column, np.float32) for name, column in columns.items()})
 
 
 def gradient(runner: int, spoilt: bool = False, steps: int = 10) -> RolloutGradient:
@@ -60,7 +58,7 @@ def gradient(runner: int, spoilt: bool = False, steps: int = 10) -> RolloutGradi
     return RolloutGradient(
         gradient=np.full(7, np.nan if spoilt else runner, np.float32),
         stats={"loss": float(runner)},
-        value_sums=explained(np.nan if spoilt else 0.0).sums(),
+        value_sums=explained(np.nan if spoilt else 0.0),
         num_env_steps=steps,
         wrong=None,
         observed=Moments(),
@@ -129,7 +127,7 @@ class Started(A3C):
         self.runners, self.learner = runners, Learner()
         self.env_steps = self.updates = self.dropped = self._dropped_in_a_row = 0
         self.episodes, self.clock, self._runner_times = EpisodeWindow(10), WallClock(), RunnerTimes()
-        self._has_norms, self._observed, self._reset_next = False, Moments(), True
+        self._has_norms, self._has_runner_hooks, self._observed, self._reset_next = False, False, Moments(), True
         self._versions, self._to_reset, self._arrived, self._learned = {}, set(), [], []
         self._value_sums, self._deliveries = ValueSums(), Deliveries()
         self.interruption = lambda: False
@@ -258,7 +256,15 @@ def test_what_had_arrived_before_comes_first_and_as_stale_as_it_is() -> None:
     made.updates, made._arrived = 7, [(4, gradient(1))]
     made.training_step()
     assert (made.updates, made.env_steps, made._arrived) == (9, 20, [])
-    assert made._deliveries.row([1, 2]).items() >= {"learner/staleness_max": 3, "learner/staleness_mean": 2.0}.items()
+    assert made._deliveries.row([1, 2]).items() >= {"learner/staleness_max": 3, "learner/staleness_mean": 1.5}.items()
+
+
+def test_nobody_is_asked_for_more_while_there_is_work_from_before() -> None:
+    made = Started(Runners(gradient(2)), goal=20)
+    made._arrived = [(0, gradient(1)) for _ in range(3)]
+    for left in (1, 0):
+        made.training_step()
+        assert (len(made._arrived), len(made.runners.asked)) == (left, 0 if left else 2)
 
 
 @pytest.mark.parametrize(("answers", "steps"), [([None], 0), ([gradient(1)], 10)])

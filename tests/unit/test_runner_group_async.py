@@ -223,19 +223,29 @@ def test_after_an_interruption_what_fails_is_left_out(runners: RunnerGroup, worl
     world.now += TIMEOUT_S + 1.0
     assert runners.first_answer() is None
     assert 3 in runners.idle()
-    assert runners.all_answers() == []
+    assert runners.all_answers() == ([], None)
     assert runners.restarts == 0
 
 
 def test_all_that_was_asked_is_waited_for_once(runners: RunnerGroup, world: World) -> None:
-    assert runners.all_answers() == []
+    assert runners.all_answers() == ([], None)
     world.takes = {1: 7.0, 2: 0.0, 3: 2.0}
     world.gives[2] = [ActorDiedError()]
     for runner in RUNNERS:
         runners.ask(runner, "work")
-    assert runners.all_answers() == ["3.1", "1.1"]
+    assert runners.all_answers() == (["3.1", "1.1"], None)
     assert world.now == 1_007.0
     assert [len(calls) for calls in world.calls.values()] == [1, 1, 1]
+    assert runners.idle() == [1, 2, 3]
+
+
+def test_an_answer_is_not_lost_by_who_fails_beside_it(runners: RunnerGroup, world: World) -> None:
+    world.gives |= {1: [RunnerFailure(1, "raised once", "")], 2: [RunnerFailure(2, "raised twice", "")]}
+    for runner in RUNNERS:
+        runners.ask(runner, "work")
+    found, failure = runners.all_answers()
+    assert found == ["3.1"]
+    assert str(failure) == "runner 1: raised once"
     assert runners.idle() == [1, 2, 3]
 
 
@@ -258,7 +268,7 @@ def test_the_local_runner_works_when_it_is_to_answer(world: World) -> None:
     assert (runners.idle(), done) == ([], [])
     assert (runners.first_answer(), done) == (42, [21])
     runners.ask(0, "work", number=3)
-    assert runners.all_answers() == [6]
+    assert runners.all_answers() == ([6], None)
     runners.ask(0, "work", number=4)
     runners.forget()
     assert (runners.idle(), done) == ([0], [21, 3])

@@ -9,13 +9,13 @@ import numpy as np
 from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.utils.typing import LearningRateOrSchedule
 
-from rayground.algorithms.actor_critic import ActorCriticConfig, learner_row
-from rayground.algorithms.base import ArrayAlgorithm
+from rayground.algorithms.actor_critic import ActorCritic, ActorCriticConfig
 from rayground.algorithms.by_name import register
 from rayground.algorithms.supported import HINTS
 from rayground.errors import InputError
 from rayground.learners.a2c import A2CLearner, A2CSettings, batch_of
 from rayground.learners.advantages import ValueSums
+from rayground.learners.lean import Arrays
 from rayground.rollouts.rollout import Rollout
 from rayground.schedules import as_schedule
 
@@ -93,7 +93,7 @@ class A2CConfig(ActorCriticConfig):
             )
 
 
-class A2C(ArrayAlgorithm):
+class A2C(ActorCritic):
     """Advantage actor-critic, synchronous (Mnih et al. 2016, https://arxiv.org/abs/1602.01783): act, judge, learn."""
 
     config: A2CConfig
@@ -107,8 +107,6 @@ class A2C(ArrayAlgorithm):
     def setup(self, config: A2CConfig) -> None:
         """Builds runners and learner (RLlib)."""
         super().setup(config)
-        self.updates = 0
-        self._learned: list[dict[str, float]] = []
         self._value_sums = ValueSums()
 
     def training_step(self) -> None:
@@ -118,17 +116,26 @@ class A2C(ArrayAlgorithm):
             rollouts = self.sample(self.config.rollout_fragment_length)
             if any(rollout.num_env_steps for rollout in rollouts):
                 with self.learning():
-                    self.learn(rollouts)
+                    learned, batch = self.learn(rollouts, self.config.entropy_coeff)
+                self._learned.append(learned)
+                self._value_sums.add(batch)
+                self.updates += 1
                 self.sync_weights()
             goes_on = self.env_steps < goal and not self.ends_early(start, rollouts)
         self.log_iteration()
 
-    def learn(self, rollouts: Sequence[Rollout]) -> None:
-        """Judges what was sampled by the values as they are, and takes a step."""
+    def learn(self, rollouts: Sequence[Rollout], entropy_coeff: Any) -> tuple[dict[str, float], Arrays]:
+        """Judges what was sampled by the values as they are, and takes a step.
+
+        Args:
+            rollouts: With one transition at least.
+            entropy_coeff: A number or a schedule over env steps.
+
+        Returns:
+            What the learner gave, and the batch that it had.
+        """
         batch = batch_of(rollouts, self.learner.values, self.config.gamma, self.config.lambda_)
-        self._learned.append(self.learner.learn(batch, self.update_settings(self.config.entropy_coeff)))
-        self._value_sums.add(batch)
-        self.updates += 1
+        return self.learner.learn(batch, self.update_settings(entropy_coeff)), batch
 
     def update_settings(self, entropy_coeff: Any) -> A2CSettings:
         """What the next update goes by.
@@ -144,9 +151,7 @@ class A2C(ArrayAlgorithm):
 
     def metrics_of_iteration(self) -> dict[str, float]:
         """The learner's numbers, as ``docs/metrics.md`` explains them."""
-        row = {"learner/updates": self.updates, "learner/lr": self.learner.learning_rate(self.env_steps)}
-        row |= learner_row(self._learned) | self._value_sums.row()
-        self._learned.clear()
+        row = super().metrics_of_iteration() | self._value_sums.row()
         self._value_sums = ValueSums()
         return row
 

@@ -11,12 +11,14 @@ import numpy as np
 from ray.rllib.algorithms.algorithm_config import NotProvided
 
 from rayground import checkpoints
+from rayground.algorithms import state
 from rayground.algorithms.a2c import A2C, A2CConfig
 from rayground.algorithms.by_name import register
 from rayground.algorithms.deliveries import Deliveries
 from rayground.errors import InputError, RunError, closest
-from rayground.learners.a2c import A3CLearner, batch_of
-from rayground.learners.advantages import ValueSums
+from rayground.learners.a2c import A3CLearner
+from rayground.learners.advantages import value_sums
+from rayground.policies import TrainedPolicy
 from rayground.rollouts.gradients import GradientRunner, RolloutGradient
 from rayground.rollouts.rollout import Rollout
 from rayground.schedules import as_schedule
@@ -136,13 +138,15 @@ class A3C(A2C):
         self._to_reset: set[int] = set()
         self._arrived: list[tuple[int, Rollout | RolloutGradient]] = []
         self._deliveries = Deliveries()
+        self._told: list[dict[str, Any]] = []
 
     def training_step(self) -> None:
         """One iteration: updates as work comes in, until ``min_sample_timesteps_per_iteration`` env steps."""
         start, goal, since, goes_on = self.env_steps, self.env_steps_goal(), perf_counter(), True
         while goes_on:
-            for runner in self.runners.idle():  # the one that delivered last; all of them in the beginning
-                self.ask(runner)
+            if not self._arrived:  # else there is work enough, and there would be ever more
+                for runner in self.runners.idle():  # the one that delivered last; all of them in the beginning
+                    self.ask(runner)
             work = self.next_work()
             if work is not None:
                 version, sampled = work
@@ -157,6 +161,8 @@ class A3C(A2C):
     def ask(self, runner: int) -> None:
         """Sends a runner the newest weights, and asks it to work with them."""
         with self.clock("sync"):
+            if self._has_runner_hooks:  # while it has nothing else to do
+                self._told += self.runners.get_metrics([runner])
             self.move_norms()
             if self._reset_next:
                 self._to_reset, self._reset_next = set(self.runners.indices), False
@@ -200,7 +206,12 @@ class A3C(A2C):
         """
         if not sampled.num_env_steps:
             return
-        learned, value_sums = self._applied(sampled)
+        if isinstance(sampled, Rollout):
+            learned, batch = self.learn([sampled], self.config.entropy_coeff_of(sampled.runner))
+            sums = value_sums(batch)
+        else:
+            applied = cast(A3CLearner, self.learner).apply_array(sampled.gradient, self.env_steps)
+            learned, sums = sampled.stats | applied, sampled.value_sums
         is_dropped = learned.pop("dropped") > 0
         self._deliveries.add(sampled.runner, sampled.nbytes if sampled.runner else 0, staleness, is_dropped)
         if is_dropped:
@@ -209,17 +220,7 @@ class A3C(A2C):
         self.updates += 1
         self._dropped_in_a_row = 0
         self._learned.append(learned)
-        self._value_sums.merge(value_sums)
-
-    def _applied(self, sampled: Rollout | RolloutGradient) -> tuple[dict[str, float], np.ndarray]:
-        """What the learner gave, and the sums of values that the update goes with."""
-        if isinstance(sampled, RolloutGradient):
-            learned = cast(A3CLearner, self.learner).apply_array(sampled.gradient, self.env_steps)
-            return sampled.stats | learned, sampled.value_sums
-        batch, sums = batch_of([sampled], self.learner.values, self.config.gamma, self.config.lambda_), ValueSums()
-        sums.add(batch)
-        settings = self.update_settings(self.config.entropy_coeff_of(sampled.runner))
-        return self.learner.learn(batch, settings), sums.sums()
+        self._value_sums.merge(sums)
 
     def _drop(self) -> None:
         self.dropped += 1
@@ -236,6 +237,11 @@ class A3C(A2C):
             total = self._deliveries.dropped.total()
             logger.warning("dropped %d updates whose gradient was not finite (%s); %d so far", total, who, self.dropped)
 
+    def runner_metrics(self) -> list[dict[str, Any]]:
+        """What callbacks on the runners have logged, of each until its last delivery: nobody is waited for."""
+        told, self._told = self._told + self.runners.get_metrics(self.runners.idle()), []
+        return told
+
     def metrics_of_iteration(self) -> dict[str, float]:
         """A2C's numbers, and those of the work that came in; ``docs/metrics.md`` explains them."""
         row = super().metrics_of_iteration() | {"learner/updates_dropped": self.dropped}
@@ -245,13 +251,21 @@ class A3C(A2C):
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Waits for the work that the runners are at, and keeps it too: a resumed run goes on with it."""
-        self._arrived += [(self._versions[sampled.runner], sampled) for sampled in self.runners.all_answers()]
+        answers, failure = self.runners.all_answers()
+        self._arrived += [(self._versions[sampled.runner], sampled) for sampled in answers]
+        if failure is not None:
+            logger.warning("the checkpoint lacks what a runner was at: %s", failure)
         super().save_checkpoint(checkpoint_dir)
 
-    def load_checkpoint(self, checkpoint_dir: str) -> None:
-        """Reads what :meth:`save_checkpoint` wrote; what the runners are at is given up."""
+    def _take_weights(self, policy: TrainedPolicy) -> None:
+        """Nothing is learnt from what other weights have sampled."""
+        self._give_up_work()
+        super()._take_weights(policy)
+
+    def _give_up_work(self) -> None:
         self.runners.forget()
-        super().load_checkpoint(checkpoint_dir)
+        self._arrived.clear()
+        self._to_reset.clear()
 
     def extra_state(self) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
         """Counters."""
@@ -266,7 +280,9 @@ class A3C(A2C):
         """Restores what :meth:`extra_state` and :meth:`extra_blobs` gave."""
         super().load_extra_state(extra, checkpoint)
         self.dropped, self._dropped_in_a_row = extra["dropped"], 0
-        self._arrived = checkpoints.load_pickle(checkpoint.blob(ARRIVED), checkpoint.path)
+        self._give_up_work()
+        if checkpoint.state["environment"] == state.environment(self.own_config):
+            self._arrived += checkpoints.load_pickle(checkpoint.blob(ARRIVED), checkpoint.path)
 
 
 register(A3C)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -11,6 +10,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 
 from custom_models.actor_critic_module import actor_critic_mlp
 from rayground import module_checks
+from rayground.algorithms.base import ArrayAlgorithm
 from rayground.algorithms.config import ArrayConfig
 from rayground.algorithms.limits import Number
 from rayground.algorithms.supported import NUMBERS, SUPPORTED
@@ -55,8 +55,24 @@ class ActorCriticConfig(ArrayConfig):
         module_checks.check_actor_critic_module(module, observation_space, action_space)
 
 
-def learner_row(learned: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Means over what a learner gave for each of several updates, named as they are logged."""
-    return {
-        f"learner/{name}": float(np.mean([one[name] for one in learned])) for name in (learned[0] if learned else ())
-    }
+class ActorCritic(ArrayAlgorithm):
+    """Base of the algorithms.
+
+    Attributes:
+        updates: Gradient steps so far.
+    """
+
+    def setup(self, config: ActorCriticConfig) -> None:
+        """Builds runners and learner (RLlib)."""
+        super().setup(config)
+        self.updates = 0
+        self._learned: list[dict[str, float]] = []
+
+    def metrics_of_iteration(self) -> dict[str, float]:
+        """Updates, learning rate, and means of what the learner gave for each update since the last call."""
+        learned, self._learned = self._learned, []
+        row = {"learner/updates": self.updates, "learner/lr": self.learner.learning_rate(self.env_steps)}
+        return row | {
+            f"learner/{name}": float(np.mean([one[name] for one in learned]))
+            for name in (learned[0] if learned else ())
+        }

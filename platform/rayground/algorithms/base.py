@@ -83,6 +83,7 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
         self.pinned: frozenset[str] = frozenset()
         self.interruption: Callable[[], bool] = lambda: False
         self._reset_next = True
+        self._has_runner_hooks = any(overrides(config, hook) for hook in RUNNER_HOOKS)
         self.clock, self._runner_times = WallClock(), RunnerTimes()
         self._eval_runner: ArrayEnvRunner | None = None
         quiet.after_import()
@@ -176,7 +177,7 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
         self._runner_times.add(sampled.runner, sampled.seconds)
         if self._has_norms:
             self._observed.merge(sampled.moments())
-        if self.runners.local is not None:
+        if sampled.runner == 0:  # in this process
             for part in PARTS:
                 self.clock.move(part, sampled.seconds.get(part, 0.0))
 
@@ -202,13 +203,17 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
 
     def log_iteration(self) -> None:
         """Tells RLlib's MetricsLogger what its users look for under RLlib's own names."""
-        if any(overrides(self.config, hook) for hook in RUNNER_HOOKS):
-            self.metrics.aggregate(self.runners.get_metrics(), key=ENV_RUNNER_RESULTS)
+        if self._has_runner_hooks:
+            self.metrics.aggregate(self.runner_metrics(), key=ENV_RUNNER_RESULTS)
         taken, self._env_steps_logged = self.env_steps - self._env_steps_logged, self.env_steps
         self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), taken, reduce="lifetime_sum")
         for name, value in self.episodes.headline().items():
             if name.startswith("episode_") and value is not None:
                 self.metrics.log_value((ENV_RUNNER_RESULTS, name), value, window=1)
+
+    def runner_metrics(self) -> list[dict[str, Any]]:
+        """What callbacks on the runners have logged since the last iteration, with RLlib's MetricsLogger."""
+        return self.runners.get_metrics()
 
     def metrics_of_iteration(self) -> dict[str, Any]:
         """What the algorithm adds to an iteration's metrics."""

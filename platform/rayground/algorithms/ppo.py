@@ -11,8 +11,7 @@ from ray.rllib.algorithms.ppo import PPOConfig as RLlibPPOConfig
 from ray.rllib.core.columns import Columns
 from ray.rllib.utils.typing import LearningRateOrSchedule
 
-from rayground.algorithms.actor_critic import ActorCriticConfig, learner_row
-from rayground.algorithms.base import ArrayAlgorithm
+from rayground.algorithms.actor_critic import ActorCritic, ActorCriticConfig
 from rayground.algorithms.config import shown_as
 from rayground.algorithms.limits import Number
 from rayground.errors import InputError
@@ -91,7 +90,7 @@ class PPOConfig(ActorCriticConfig, RLlibPPOConfig):
         return PPOLearner
 
 
-class PPO(ArrayAlgorithm):
+class PPO(ActorCritic):
     """Proximal policy optimization (Schulman et al. 2017, https://arxiv.org/abs/1707.06347): act, judge, learn."""
 
     _name = "rayground.PPO"
@@ -106,9 +105,8 @@ class PPO(ArrayAlgorithm):
     def setup(self, config: PPOConfig) -> None:
         """Builds runners and learner (RLlib)."""
         super().setup(config)
-        self.batches = self.updates = 0
+        self.batches = 0
         self.kl_coeff = config.kl_coeff
-        self._learned: list[dict[str, float]] = []
 
     def training_step(self) -> None:
         """One iteration: batches until ``min_sample_timesteps_per_iteration`` env steps, one at least."""
@@ -164,14 +162,7 @@ class PPO(ArrayAlgorithm):
 
     def metrics_of_iteration(self) -> dict[str, float]:
         """The learner's numbers, as ``docs/metrics.md`` explains them."""
-        row = {
-            "learner/updates": self.updates,
-            "learner/lr": self.learner.learning_rate(self.env_steps),
-            "learner/kl_coeff": self.kl_coeff,
-        }
-        row |= learner_row(self._learned)
-        self._learned.clear()
-        return row
+        return super().metrics_of_iteration() | {"learner/kl_coeff": self.kl_coeff}
 
     def extra_state(self) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
         """Counters, by one of which the order of minibatches goes, and the coefficient of the divergence."""

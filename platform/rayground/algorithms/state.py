@@ -42,7 +42,7 @@ def save(algorithm: ArrayAlgorithm, folder: Path) -> None:
             "optimizer": algorithm.learner.optimizer_name,
             "learner": algorithm.learner.extra_state(),
             "callbacks": [_callback_state(callback) for callback in algorithm.callbacks],
-            "environment": _environment(algorithm.own_config),
+            "environment": environment(algorithm.own_config),
             "runners_with_episodes": [i for i, data in enumerate(episodes) if data is not None],
             "rng": rng,
             "extra": extra,
@@ -86,14 +86,14 @@ def load(algorithm: ArrayAlgorithm, folder: Path) -> None:
         if callback_state is not None:
             callback.set_state(callback_state)
     algorithm.load_extra_state(state["extra"], checkpoint)
-    is_same = state["environment"] == _environment(algorithm.own_config)
+    is_same = state["environment"] == environment(algorithm.own_config)
     runners = state["runners_with_episodes"] if is_same else []
     algorithm.resume_episodes([checkpoint.blob(EPISODES.format(i)) for i in runners])
     set_rng_state((state["rng"], checkpoint.arrays("rng")))
 
 
-def _environment(config: ArrayConfig) -> dict[str, Any]:
-    """What decides how environments are made: with other settings, they must not go on as they were."""
+def environment(config: ArrayConfig) -> dict[str, Any]:
+    """What decides how environments are made, as a checkpoint holds it: with other settings, none goes on as it was."""
     names = ("env", "env_config", "gym_env_vectorize_mode", "num_envs_per_env_runner")
     return {name: readable(getattr(config, name)) for name in names}
 

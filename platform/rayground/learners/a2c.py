@@ -109,11 +109,11 @@ class A3CLearner(A2CLearner):
             settings: What the update goes by.
 
         Returns:
-            The losses and the entropy, with what :meth:`apply` gives; only the latter where nothing was applied.
+            What :meth:`apply_gradient` gives and, if that was applied, the losses and the entropy.
         """
         stats = self.gradient_of(batch, settings)
         average_over_learners(self.gradient_P)
-        applied = self.apply(self.gradient_P, settings.env_steps)
+        applied = self.apply_gradient(self.gradient_P, settings.env_steps)
         return applied if applied["dropped"] else stats | applied
 
     def gradient_of(self, batch: Arrays, settings: A2CSettings) -> dict[str, float]:
@@ -122,7 +122,7 @@ class A3CLearner(A2CLearner):
         self.gradient_P, stats = self.gradient(self.to_tensors(**batch))
         return as_floats(stats)
 
-    def apply(self, gradient_P: Tensor, env_steps: int) -> dict[str, float]:
+    def apply_gradient(self, gradient_P: Tensor, env_steps: int) -> dict[str, float]:
         """Takes a step with a gradient ``[P]``, which may be overwritten.
 
         Returns:
@@ -133,8 +133,8 @@ class A3CLearner(A2CLearner):
         return {"grad_norm": self.take_step(gradient_P, self.rate_at(env_steps)).item(), "dropped": 0.0}
 
     def apply_array(self, gradient_P: np.ndarray, env_steps: int) -> dict[str, float]:
-        """What :meth:`apply` does, with a gradient from another process."""
-        return self.apply(torch.tensor(gradient_P, device=self.device), env_steps)
+        """What :meth:`apply_gradient` does, with a gradient from another process."""
+        return self.apply_gradient(torch.tensor(gradient_P, device=self.device), env_steps)
 
 
 def batch_of(
@@ -142,7 +142,8 @@ def batch_of(
 ) -> Arrays:
     """The rows of rollouts as one batch, each column ``[B, ...]``.
 
-    Rows in which an environment reset itself stay, with weight 0: all batches have one size, which a graph needs.
+    All batches have one size, which a graph needs: rows in which an environment reset itself are not left out, but
+    become copies of another row, with weight 0. (What they hold could spoil a loss: 0 * inf is not 0.)
 
     Args:
         rollouts: With one transition at least.
@@ -153,6 +154,8 @@ def batch_of(
     parts = [judged(rollout, values, gamma, lambda_) for rollout in rollouts]
     batch = {name: np.concatenate([_rows(part[name]) for part in parts]) for name in parts[0]}
     valid = np.concatenate([_rows(rollout.valid) for rollout in rollouts])
+    for column in batch.values():
+        column[~valid] = column[valid.argmax()]
     weight = np.float32(valid.size / np.count_nonzero(valid))
     return batch | {WEIGHTS: valid * weight}
 

@@ -69,33 +69,41 @@ def gae(rollout: Rollout, values: np.ndarray, gamma: float, lambda_: float) -> t
     return advantages, advantages + values[:-1]
 
 
+def value_sums(batch: dict[str, np.ndarray]) -> np.ndarray:
+    """Sums over the rows of a batch, from which :class:`ValueSums` tells how well the values explain their targets.
+
+    Args:
+        batch: ``advantages``, ``value_targets`` and ``weights``, each ``[B]``; an advantage is a target less its value.
+
+    Returns:
+        The number of rows with a weight, their errors, squared errors, targets and squared targets, float64 ``[5]``.
+    """
+    errors, targets = (batch[name][batch[WEIGHTS] > 0].astype(np.float64) for name in (ADVANTAGES, VALUE_TARGETS))
+    return np.array([len(errors), errors.sum(), errors @ errors, targets.sum(), targets @ targets])
+
+
 class ValueSums:
     """How much of the variance of value targets the values explained, over many batches."""
 
     def __init__(self) -> None:
         self._sums = np.zeros(5)
-        self._rows: list[tuple[np.ndarray, ...]] = []  # to be summed up all at once
+        self._batches: list[dict[str, np.ndarray]] = []  # to be summed up all at once
 
     def add(self, batch: dict[str, np.ndarray]) -> None:
-        """Adds the rows of a batch: ``advantages``, ``value_targets`` and ``weights``, each ``[B]``."""
-        self._rows.append((batch[ADVANTAGES], batch[VALUE_TARGETS], batch[WEIGHTS]))
+        """Adds the rows of a batch; see :func:`value_sums`."""
+        self._batches.append({name: batch[name] for name in (ADVANTAGES, VALUE_TARGETS, WEIGHTS)})
 
     def merge(self, sums: np.ndarray) -> None:
-        """Adds what :meth:`sums` of another gave."""
+        """Adds what :func:`value_sums` gave."""
         self._sums += sums
-
-    def sums(self) -> np.ndarray:
-        """Of all rows so far: their number, errors, squared errors, targets and squared targets, float64 ``[5]``."""
-        if self._rows:
-            *columns, weights = (np.concatenate(parts) for parts in zip(*self._rows, strict=True))
-            errors, targets = (column[weights > 0].astype(np.float64) for column in columns)
-            self._sums += np.array([len(errors), errors.sum(), errors @ errors, targets.sum(), targets @ targets])
-            self._rows.clear()
-        return self._sums
 
     def row(self) -> dict[str, float]:
         """``learner/vf_explained_var``: 1 all, 0 none, below 0 worse than their mean; nothing without rows."""
-        count, error, error_squares, target, target_squares = self.sums().tolist()
+        if self._batches:
+            joined = {name: np.concatenate([batch[name] for batch in self._batches]) for name in self._batches[0]}
+            self._batches.clear()
+            self.merge(value_sums(joined))
+        count, error, error_squares, target, target_squares = self._sums.tolist()
         if not count:
             return {}
         unexplained = error_squares / count - (error / count) ** 2

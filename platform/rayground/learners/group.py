@@ -133,6 +133,11 @@ class RemoteLearners:
         futures = [actor.learn.remote(shard, *args) for actor, shard in zip(self._actors, shards, strict=True)]
         return self._learner_class.merge(self._results(futures))
 
+    def apply_array(self, gradient_P: np.ndarray, env_steps: int) -> dict[str, float]:
+        """Lets every learner take the same step with a gradient ``[P]`` from elsewhere; see ``A3CLearner``."""
+        self._stale = True
+        return self._on_all("apply_array", gradient_P, env_steps)[0]
+
     def values(self, obs: np.ndarray) -> np.ndarray:
         """Values ``[M]`` of observations ``[M, ...]``, each learner's share computed by it."""
         parts = zip(self._actors, np.array_split(obs, len(self._actors)), strict=True)

@@ -11,7 +11,7 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 from custom_models.nets.normalizer import running_norms
 from rayground.learners.a2c import A2CSettings, A3CLearner, batch_of
-from rayground.learners.advantages import ValueSums
+from rayground.learners.advantages import value_sums
 from rayground.rollouts.failures import RunnerFailure
 from rayground.rollouts.moments import Moments
 from rayground.rollouts.rollout import EpisodeRecord, Rollout
@@ -26,7 +26,7 @@ class RolloutGradient:
     Attributes:
         gradient: ``[P]`` float32 gradient of the loss, zeros if there was no transition.
         stats: The losses and the entropy.
-        value_sums: How well the values explained their targets, as :meth:`ValueSums.sums` gives it.
+        value_sums: How well the values explained their targets, as :func:`value_sums` gives it.
         num_env_steps: Transitions.
         wrong: The first reward or observation that was not finite, in words; None if all were.
         observed: Moments of the observations, for a module that normalizes them.
@@ -104,13 +104,13 @@ class GradientRunner(ArrayEnvRunner):
             return self._failure(error)
 
     def _gradient(self, rollout: Rollout, weights: Weights, settings: A2CSettings) -> RolloutGradient:
-        started, learner, sums = perf_counter(), self._learner, ValueSums()
+        started, learner, sums = perf_counter(), self._learner, np.zeros(5)
         copy_weights(weights, self._learner_parameters)
         gradient, stats = np.zeros(learner.flat.vector.shape, np.float32), {}
         wrong = rollout.not_finite()
         if rollout.num_env_steps and not wrong:  # which ends the run, with nothing else said
             batch = batch_of([rollout], learner.values, self.config.gamma, self.config.lambda_)
-            sums.add(batch)
+            sums = value_sums(batch)
             stats = learner.gradient_of(batch, settings)
             gradient = learner.gradient_P.cpu().numpy().copy()
         learn_s = perf_counter() - started
@@ -118,7 +118,7 @@ class GradientRunner(ArrayEnvRunner):
         return RolloutGradient(
             gradient=gradient,
             stats=stats,
-            value_sums=sums.sums(),
+            value_sums=sums,
             num_env_steps=rollout.num_env_steps,
             wrong=wrong,
             observed=rollout.moments() if running_norms(learner.policy_module) else Moments(),

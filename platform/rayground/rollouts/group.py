@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -161,12 +161,20 @@ class RunnerGroup:
                 return None
         return next(iter(self._good([result])), None)
 
-    def all_answers(self) -> list[Any]:
-        """Waits for all that was asked, and gives what came of it."""
-        answers = []
+    def all_answers(self) -> tuple[list[Any], RunError | None]:
+        """Waits for all that was asked.
+
+        Returns:
+            What came of it, and what :meth:`first_answer` raised first, if it did: the others' answers are not lost.
+        """
+        answers: list[Any] = []
+        failure: RunError | None = None
         while self._requested:
-            answers.append(self.first_answer())
-        return [answer for answer in answers if answer is not None]
+            try:
+                answers.append(self.first_answer())
+            except RunError as error:
+                failure = failure or error
+        return [answer for answer in answers if answer is not None], failure
 
     def forget(self) -> None:
         """Gives up whatever was asked."""
@@ -183,9 +191,9 @@ class RunnerGroup:
         late = time.monotonic() - self._asked_at[longest] > self._config.sample_timeout_s
         if first == longest or not late:
             return first
+        del self._requested[longest]
         if not self._interruption():
             self._failed(longest, GetTimeoutError())
-        del self._requested[longest]
         return None
 
     def get_episodes(self) -> list[bytes | None]:
@@ -214,11 +222,14 @@ class RunnerGroup:
         """Runners that hold environments."""
         return max(1, self._config.num_env_runners)
 
-    def get_metrics(self) -> list[dict[str, Any]]:
-        """What callbacks on the runners logged with RLlib's MetricsLogger since the last call."""
+    def get_metrics(self, indices: Iterable[int] | None = None) -> list[dict[str, Any]]:
+        """What callbacks on the runners, or on some of them, logged with RLlib's MetricsLogger since the last call."""
         if self.local is not None:
             return [self.local.get_metrics()]
-        futures = {index: actor.get_metrics.remote() for index, actor in sorted(self._actors().items())}
+        actors = self._actors()
+        futures = {
+            index: actors[index].get_metrics.remote() for index in (self.indices if indices is None else indices)
+        }
         return [found for index, future in futures.items() if (found := self._result(index, future)) is not None]
 
     def _actors(self) -> dict[int, Any]:
