@@ -40,7 +40,7 @@ def contestants(workers: int) -> dict[str, str]:
     """By name, the commands that train them."""
     a3c = f"experiments.a3c_cartpole --num-env-runners {workers} --parallelism"
     return {
-        "A2C-1-env": "experiments.a2c_cartpole --num-envs-per-env-runner 1",
+        "A2C-1-env": "experiments.a2c_cartpole --num-envs-per-env-runner 1 --set rollout_fragment_length=32",
         "A2C-8-envs": "experiments.a2c_cartpole --num-envs-per-env-runner 8",
         f"A3C-data-{workers}-workers": f"{a3c} data",
         f"A3C-gradient-{workers}-workers": f"{a3c} gradient",

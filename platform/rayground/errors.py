@@ -34,6 +34,9 @@ _OTHER_NAMES = {
     "entropy_coeff_schedule": "entropy_coeff",
     "gae_lambda": "lambda_",
     "lr_schedule": "lr",
+    "num_rollout_workers": "num_env_runners",
+    "num_steps": "rollout_fragment_length",
+    "num_workers": "num_env_runners",
     "use_gae": "lambda_",
     "vf_coef": "vf_loss_coeff",
 }

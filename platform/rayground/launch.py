@@ -115,6 +115,8 @@ def resume_here(
             write_params(folder, settings_of(experiment, settings_tree(experiment.config)))
 
         with reporting(Progress(experiment.stop, experiment.name)) as shown:
+            changes = "".join(f", {key}={value!r}" for key, value in changed.items())
+            shown.message(f"going on from {shell_path(checkpoint)}{changes}")
             return execute(
                 experiment,
                 folder,

@@ -161,19 +161,22 @@ def test_a_setting_without_effect(config_class: type, key: str, value: Any) -> N
 
 
 @pytest.mark.parametrize("config_class", BOTH)
-@pytest.mark.parametrize("key", ["train_batch_size", "train_batch_size_per_learner"])
-def test_a_batchs_size_is_refused_with_what_to_set_instead(config_class: type, key: str) -> None:
-    config = made(config_class, **{key: 64})
-    assert refused(config) == (
-        f"{key}=64 is not supported by {config.algo_class.__name__}: set rollout_fragment_length (vector steps of a "
-        "runner), of which its batches are made"
+@pytest.mark.parametrize(("key", "size"), [("train_batch_size", 32), ("train_batch_size_per_learner", 64)])
+def test_a_batchs_size_is_refused_with_what_to_set_instead(config_class: type, key: str, size: int) -> None:
+    """Also RLlib's own default."""
+    config = made(config_class)
+    with pytest.raises(InputError) as error:
+        config.training(**{key: size}).validate()
+    assert str(error.value) == (
+        f"{key}={size} is not supported by {config.algo_class.__name__}: set rollout_fragment_length (vector steps of "
+        "a runner), of which its batches are made"
     )
 
 
 def test_only_a2c_has_a_graph_for_its_update() -> None:
     assert refused(made(attributes={"torch_compile_learner": True})) == (
-        "torch_compile_learner=True is not supported by A3C: its gradients come from where they arise; PPO, A2C and "
-        "DQN compile theirs"
+        "torch_compile_learner=True is not supported by A3C: runners may compute its gradients; PPO, A2C and DQN can "
+        "compile their updates"
     )
     made(A2CConfig, attributes={"torch_compile_learner": True}).validate()
 
@@ -209,18 +212,25 @@ def test_learners_share_a_batch_equally(config_class: type, settings: dict[str, 
     assert message.endswith(f": expected batches that num_learners=3 learners can share equally, got {size} rows")
 
 
+A_LIST = "expected a list of 2, one per runner, or None"
 POINTS = "expected a number, [[env_steps, value], ...] or a schedule of rayground.schedules"
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"entropy_coeff_per_worker": 0.1}, "expected a list of 2, one per runner, got 0.1"),
-        ({"entropy_coeff_per_worker": "ab"}, "expected a list of 2, one per runner, got 'ab'"),
-        ({"entropy_coeff_per_worker": []}, "expected a list of 2, one per runner, got []"),
-        ({"entropy_coeff_per_worker": [0.1]}, "expected a list of 2, one per runner, got [0.1]"),
-        ({"entropy_coeff_per_worker": (0.1, 0.2, 0.3)}, "expected a list of 2, one per runner, got (0.1, 0.2, 0.3)"),
-        ({"entropy_coeff_per_worker": {0: 0.1, 1: 0.2}}, "expected a list of 2, one per runner, got {0: 0.1, 1: 0.2}"),
+        ({"entropy_coeff_per_worker": 0.1}, f"{A_LIST}, got 0.1"),
+        ({"entropy_coeff_per_worker": "ab"}, f"{A_LIST}, got 'ab'"),
+        ({"entropy_coeff_per_worker": []}, f"{A_LIST}, got []"),
+        ({"entropy_coeff_per_worker": [0.1]}, f"{A_LIST}, got [0.1]"),
+        (
+            {"entropy_coeff_per_worker": (0.1, 0.2, 0.3)},
+            f"{A_LIST}, got (0.1, 0.2, 0.3)",
+        ),
+        (
+            {"entropy_coeff_per_worker": {0: 0.1, 1: 0.2}},
+            f"{A_LIST}, got {{0: 0.1, 1: 0.2}}",
+        ),
         ({"entropy_coeff_per_worker": [0.1, "x"]}, f"[1]: {POINTS}, got 'x'"),
         ({"entropy_coeff_per_worker": [-1, 0.1]}, "[0]: expected values of at least 0, got -1.0 at env step 0"),
         ({"entropy_coeff_per_worker": [0.1, None]}, f"[1]: {POINTS}, got None"),
@@ -232,8 +242,7 @@ def test_an_entropy_coefficient_for_each_runner(settings: dict[str, Any], messag
 
 
 def test_entropy_coefficients_for_each_and_for_all() -> None:
-    message = "entropy_coeff and entropy_coeff_per_worker contradict each other: leave one out"
-    assert refused(made(entropy_coeff=0.02, entropy_coeff_per_worker=[0.0])) == message
+    assert made(entropy_coeff=0.02, entropy_coeff_per_worker=[0.5]).entropy_coeff_of(1) == 0.5
     config = made(runners=2, entropy_coeff_per_worker=[0.1, schedule := Cosine(0.1, over=50)])
     config.validate()
     assert [config.entropy_coeff_of(runner) for runner in (1, 2)] == [0.1, schedule]

@@ -40,6 +40,7 @@ class A2CConfig(ActorCriticConfig):
         self.entropy_coeff = 0.01
         self.vf_loss_coeff = 0.5
         self.grad_clip = 0.5
+        self.min_sample_timesteps_per_iteration = 1_000
 
     def training(
         self,
@@ -57,6 +58,9 @@ class A2CConfig(ActorCriticConfig):
             vf_loss_coeff: Weight of the value loss.
             **kwargs: RLlib's settings.
         """
+        if "train_batch_size" in kwargs:  # RLlib's default among the values, which would pass as none given
+            given = f"train_batch_size={kwargs['train_batch_size']!r}"
+            raise InputError(f"{given} is not supported by {self.algo_class.__name__}: {HINTS['train_batch_size']}")
         given = {"lambda_": lambda_, "entropy_coeff": entropy_coeff, "vf_loss_coeff": vf_loss_coeff}
         super().training(**kwargs)
         for name, value in given.items():
@@ -97,7 +101,7 @@ class A2C(ActorCritic):
     """Advantage actor-critic, synchronous (Mnih et al. 2016, https://arxiv.org/abs/1602.01783): act, judge, learn."""
 
     config: A2CConfig
-    changeable = ("lr", "grad_clip", "entropy_coeff", "vf_loss_coeff")
+    changeable: tuple[str, ...] = ("lr", "grad_clip", "entropy_coeff", "vf_loss_coeff")
 
     @classmethod
     def get_default_config(cls) -> A2CConfig:

@@ -60,7 +60,7 @@ class A3CConfig(A2CConfig):
             parallelism: ``"gradient"``: every runner computes gradients with its own copy of the weights, and the
                 driver applies them (the paper's form). ``"data"``: the runners send what they sampled, and the
                 learner computes the gradients.
-            entropy_coeff_per_worker: A number or a schedule for each runner, instead of ``entropy_coeff`` for all.
+            entropy_coeff_per_worker: A number or a schedule for each runner; it replaces ``entropy_coeff``.
             **kwargs: A2C's settings.
         """
         super().training(**kwargs)
@@ -76,23 +76,26 @@ class A3CConfig(A2CConfig):
         if self.parallelism not in (forms := get_args(Parallelism)):
             hint = closest(str(self.parallelism), forms)
             raise InputError(f"parallelism: expected one of {', '.join(forms)}, got {self.parallelism!r}{hint}")
+        self._check_entropy_per_worker()
+
+    def _check_batch(self) -> None:
         if self.parallelism == "gradient" and self.num_learners:
             raise InputError(
                 f"num_learners={self.num_learners}: with parallelism='gradient' the runners compute the gradients, and "
                 "the main process applies them: set num_learners=0, or parallelism='data'"
             )
-        self._check_entropy_per_worker()
+        super()._check_batch()
 
     def _check_entropy_per_worker(self) -> None:
         given, workers = self.entropy_coeff_per_worker, max(1, self.num_env_runners)
         if given is None or self.in_evaluation:  # which has no runners
             return
         if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != workers:
-            raise InputError(f"entropy_coeff_per_worker: expected a list of {workers}, one per runner, got {given!r}")
+            raise InputError(
+                f"entropy_coeff_per_worker: expected a list of {workers}, one per runner, or None, got {given!r}"
+            )
         for index, value in enumerate(given):
             as_schedule(value, f"entropy_coeff_per_worker[{index}]", 0)
-        if self.entropy_coeff != A3CConfig().entropy_coeff:
-            raise InputError("entropy_coeff and entropy_coeff_per_worker contradict each other: leave one out")
 
     @property
     def total_train_batch_size(self) -> int:
@@ -133,6 +136,8 @@ class A3C(A2C):
     def setup(self, config: A3CConfig) -> None:
         """Builds runners and learner (RLlib)."""
         super().setup(config)
+        if config.entropy_coeff_per_worker is not None:
+            self.changeable = tuple(name for name in self.changeable if name != "entropy_coeff")
         self.dropped = self._dropped_in_a_row = 0
         self._versions: dict[int, int] = {}
         self._to_reset: set[int] = set()
@@ -204,7 +209,7 @@ class A3C(A2C):
         Raises:
             RunError: If too many in a row were dropped: nothing is learnt any more.
         """
-        if not sampled.num_env_steps:
+        if sampled.num_env_steps < max(1, self.config.num_learners):
             return
         if isinstance(sampled, Rollout):
             learned, batch = self.learn([sampled], self.config.entropy_coeff_of(sampled.runner))

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import torch
@@ -61,7 +61,7 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
     """
 
     config: ArrayConfig
-    changeable: ClassVar[tuple[str, ...]] = ("lr", "grad_clip")
+    changeable: tuple[str, ...] = ("lr", "grad_clip")
     """Settings that may change while training; see :meth:`change_setting`."""
 
     def setup(self, config: ArrayConfig) -> None:

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from textwrap import shorten
 from typing import Any, ClassVar, cast
 
 import gymnasium as gym
@@ -15,6 +16,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.rl_module.rl_module import RLModule
 
+from rayground import quiet
 from rayground.algorithms.connectors import completed
 from rayground.algorithms.limits import Number
 from rayground.algorithms.processes import check_processes
@@ -101,6 +103,7 @@ class ArrayConfig(AlgorithmConfig):
         Raises:
             InputError: For the first setting that is unknown, unsupported or out of range.
         """
+        quiet.after_import()
         if self.seed is None:
             self.seed = secrets.randbits(31)
         for key in vars(self):
@@ -175,7 +178,8 @@ class ArrayConfig(AlgorithmConfig):
             if key in self.supported or key in RLLIBS_OWN or key.startswith("_") or _same(value, defaults[key]):
                 continue
             hint = f": {HINTS[key]}" if key in HINTS else f"; its default is {defaults[key]!r}"
-            raise InputError(f"{key}={value!r} is not supported by {self.algo_class.__name__}{hint}")
+            given = shorten(repr(value), 60, placeholder=" ...")
+            raise InputError(f"{key}={given} is not supported by {self.algo_class.__name__}{hint}")
         if self._learner_connector is not None:
             raise InputError(
                 f"learner_connector is not supported by {self.algo_class.__name__}: it learns from arrays of what the "

@@ -114,11 +114,12 @@ HINTS = {
     "replay_buffer_config": "use replay=SlottedReplay(...)",
     "batch_mode": "rollouts are always cut at rollout_fragment_length",
     "exploration_config": "use epsilon for DQN, entropy_coeff for others",
+    "model": "use rl_module(model_config={'fcnet_hiddens': [64, 64], ...}), or rl_module(rl_module_spec=...)",
     "min_time_s_per_iteration": "use min_sample_timesteps_per_iteration",
     "num_gpus": "use learners(num_gpus_per_learner=...)",
     "observation_filter": "use a net with normalize_observations=True",
     "train_batch_size": "set rollout_fragment_length (vector steps of a runner), of which its batches are made",
-    "torch_compile_learner": "its gradients come from where they arise; PPO, A2C and DQN compile theirs",
+    "torch_compile_learner": "runners may compute its gradients; PPO, A2C and DQN can compile their updates",
 }
 """What to do instead of a setting that is not supported."""
 

@@ -23,6 +23,7 @@ logger = logging.getLogger("rayground")
 
 STOP_WITHIN_S = 3.0
 MAKE_WITHIN_S = 30.0
+INTERRUPTED_WITHIN_S = 10.0
 RETRY_S = 0.1
 POLL_S = 0.5
 
@@ -188,7 +189,7 @@ class RunnerGroup:
         ready, _ = ray.wait(list(indices), num_returns=1, timeout=POLL_S)
         first = indices[ready[0]] if ready else None
         longest = next(iter(self._requested))
-        late = time.monotonic() - self._asked_at[longest] > self._config.sample_timeout_s
+        late = time.monotonic() - self._asked_at[longest] > self._patience_s
         if first == longest or not late:
             return first
         del self._requested[longest]
@@ -246,7 +247,7 @@ class RunnerGroup:
 
         RLlib would wait for ever for one that hangs, and complain about those that are dead.
         """
-        actors = list(self._actors().values())
+        actors = list(self._actors().values()) if ray.is_initialized() else []
         if actors:
             ray.wait([actor.stop.remote() for actor in actors], num_returns=len(actors), timeout=STOP_WITHIN_S)
         for actor in actors:
@@ -256,7 +257,7 @@ class RunnerGroup:
     def _result(self, index: int, future: Any) -> Any:
         """What a call gave; None from a runner that is down."""
         try:
-            result = ray.get(future, timeout=self._config.sample_timeout_s)
+            result = ray.get(future, timeout=self._patience_s)
         except (GetTimeoutError, RayActorError) as error:
             if not self._interruption():
                 self._failed(index, error)
@@ -289,6 +290,12 @@ class RunnerGroup:
     def _check_wait(self, index: int) -> None:
         if time.monotonic() - self._down_since[index] > self._config.sample_timeout_s:
             raise RunError(f"runner {index} died, and did not come back within {self._config.sample_timeout_s:g} s")
+
+    @property
+    def _patience_s(self) -> float:
+        """After an interruption a last checkpoint is to be written soon, whatever hangs."""
+        timeout_s = self._config.sample_timeout_s
+        return min(timeout_s, INTERRUPTED_WITHIN_S) if self._interruption() else timeout_s
 
     @property
     def _max_restarts(self) -> int:
