@@ -59,8 +59,8 @@ class A2CConfig(ActorCriticConfig):
             **kwargs: RLlib's settings.
         """
         if "train_batch_size" in kwargs:  # RLlib's default among the values, which would pass as none given
-            given = f"train_batch_size={kwargs['train_batch_size']!r}"
-            raise InputError(f"{given} is not supported by {self.algo_class.__name__}: {HINTS['train_batch_size']}")
+            what = f"train_batch_size={kwargs['train_batch_size']!r}"
+            raise InputError(f"{what} is not supported by {self.algo_class.__name__}: {HINTS['train_batch_size']}")
         given = {"lambda_": lambda_, "entropy_coeff": entropy_coeff, "vf_loss_coeff": vf_loss_coeff}
         super().training(**kwargs)
         for name, value in given.items():
