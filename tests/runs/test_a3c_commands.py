@@ -67,7 +67,7 @@ def test_a3c_is_interrupted_and_goes_on_in_the_other_form(command: Command) -> N
     assert more[-1]["env_steps"] >= goal
     alone = more[1:]
     assert {(row["learner/staleness_max"], row["workers/1/share"]) for row in alone} == {(0, 1.0)}
-    parameters = 4 * (4 * 64 + 64 + 64 * 64 + 64 + (64 + 1) * 2 + (64 + 1))  # one torso, 2 actions, a value
+    parameters = 4 * (2 * (4 * 64 + 64 + 64 * 64 + 64) + (64 + 1) * 2 + (64 + 1))  # two torsos, 2 actions, a value
     assert {row["workers/bytes_up_per_update"] for row in alone} == {parameters}
     assert {row["workers/bytes_down_per_update"] for row in alone} == {parameters}
 
