@@ -101,10 +101,14 @@ def attempt(name: str, seed: int, task: Task) -> Attempt:
 def ours(seed: int, task: Task) -> Attempt:
     """Our experiment, its results read back from the run folder."""
     with tempfile.TemporaryDirectory() as storage:
-        stop = ["--stop-reward", str(task.goal), "--stop-timesteps", str(task.env_steps)]
-        window = ["--set", f"metrics_num_episodes_for_smoothing={WINDOW}"]
-        where = ["--seed", str(seed), "--storage-path", storage]
-        seconds, _ = bench.run_module(f"experiments.{task.ours}", *where, *stop, *window)
+        seconds = bench.train_to_goal(
+            f"experiments.{task.ours}",
+            seed=seed,
+            storage=storage,
+            goal=task.goal,
+            window=WINDOW,
+            env_steps=task.env_steps,
+        )
         found = report.solution(RunFiles(find_runs(storage)[0]).rows, task.goal)
     return Attempt(found.reached, found.env_steps, found.episodes, found.time_s, seconds)
 

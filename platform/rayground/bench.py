@@ -146,6 +146,25 @@ def run_module(module: str, *words: str) -> tuple[float, str]:
     return time.perf_counter() - started, done.stdout
 
 
+def train_to_goal(*words: str, seed: int, storage: Path | str, goal: float, window: int, env_steps: int) -> float:
+    """Runs an experiment by its command; returns the seconds of the whole process.
+
+    Args:
+        words: What follows ``python -m``: the module, and flags.
+        seed: Of the run.
+        storage: Where its folder goes.
+        goal: Mean return over the last ``window`` episodes at which it ends.
+        window: Episodes.
+        env_steps: After how many it ends anyway.
+
+    Raises:
+        RunError: If it fails.
+    """
+    what = ["--seed", str(seed), "--storage-path", str(storage)]
+    stop = ["--stop-reward", str(goal), "--stop-timesteps", str(env_steps)]
+    return run_module(*words, *what, *stop, "--set", f"metrics_num_episodes_for_smoothing={window}")[0]
+
+
 def require(*modules: str) -> None:
     """Checks that the others are installed.
 

@@ -90,7 +90,16 @@ class Comparison:
         folders: dict[str, list[Path]] = {name: [] for name in self.contestants}
         for seed in range(seeds):
             for name, command in self.contestants.items():
-                self._train(name, command, seed, env_steps, folder)
+                bench.train_to_goal(
+                    *command.split(),
+                    "--name",
+                    name,
+                    seed=seed,
+                    storage=folder,
+                    goal=self.goal,
+                    window=self.window,
+                    env_steps=env_steps,
+                )
                 folders[name].append(find_runs(folder, name)[0])
                 print(f"{name}, seed {seed}: {self._said(folders[name][-1])}", flush=True)
         runs = report.read(folders)
@@ -98,12 +107,6 @@ class Comparison:
         table.save(folder / "goal")
         curves.plot(runs, self.goal, folder / "curves.png")
         return table
-
-    def _train(self, name: str, command: str, seed: int, env_steps: int, folder: Path) -> None:
-        words = [*command.split(), "--name", name, "--seed", str(seed), "--storage-path", str(folder)]
-        words += ["--stop-reward", str(self.goal), "--stop-timesteps", str(env_steps)]
-        words += ["--set", f"metrics_num_episodes_for_smoothing={self.window}"]
-        bench.run_module(*words)
 
     def _said(self, run: Path) -> str:
         found = report.solution(RunFiles(run).rows, self.goal)

@@ -115,6 +115,10 @@ def fingerprint(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return RunFiles(folder).rows
+
+
 def only_run(storage: Path) -> Path:
     (folder,) = storage.iterdir()
     return folder
@@ -125,3 +129,28 @@ def train(algorithm: ArrayAlgorithm, iterations: int = 1) -> list[dict[str, Any]
     rows = [make_row(algorithm.train(), clock) for _ in range(iterations)]
     assert [row["rllib/num_env_steps_sampled_lifetime"] for row in rows] == [row["env_steps"] for row in rows]
     return [untimed(row) for row in rows]
+
+
+def repeated(run_here: Any, storage: Path, experiment: Any) -> tuple[Path, Path]:
+    """Checks, bit for bit (weights, moments, norms and generators; rows without their times), that a seed repeats a run
+    of 400 env steps, also over a resume after 200, and that another seed does not.
+
+    Returns:
+        The run, and one of 200 env steps with the other seed.
+    """
+    runs = (("whole", 400, 5), ("again", 400, 5), ("stopped", 200, 5), ("other", 200, 6))
+    for place, steps, seed in runs:
+        words = ("--seed", seed, "--stop-timesteps", steps, "--storage-path", storage / place)
+        done = run_here(*words, experiment=experiment)
+        assert done.code == 0, done.stderr
+    whole, again, stopped, other = (only_run(storage / place) for place, _, _ in runs)
+    rows = rows_of(whole)
+    assert [untimed(row) for row in rows_of(again)] == [untimed(row) for row in rows]
+    state = last_state(whole, replay=False)
+    assert last_state(again, replay=False) == state
+    assert all(a["learner/loss"] != b["learner/loss"] for a, b in zip(rows_of(other), rows, strict=False))
+    assert run_here("--resume", stopped, "--stop-timesteps", 400, experiment=experiment).code == 0
+    assert facts(rows_of(stopped)) == facts(rows)
+    assert last_state(stopped, replay=False) == state
+    assert rows[-1]["learner/lr"] == pytest.approx(3e-3 - 2.9e-3 * rows[-1]["env_steps"] / 1_000)
+    return whole, other

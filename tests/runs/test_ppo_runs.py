@@ -14,7 +14,7 @@ import pytest
 import tiny_ppo
 from conftest import Build, RunHere
 from ray.rllib.callbacks.callbacks import RLlibCallback
-from snapshots import facts, last_state, only_run, train, untimed
+from snapshots import only_run, repeated, rows_of, train
 
 import rayground
 from rayground import Experiment
@@ -26,31 +26,13 @@ from rayground.results.runs import RunFiles
 EXPERIMENTS = {"cartpole": tiny_ppo.experiment, "pendulum": tiny_ppo.pendulum}
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    return RunFiles(folder).rows
-
-
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_same_seed_same_run_also_after_a_resume_and_another_seed_another(
     run_here: RunHere, tmp_path: Path, name: str
 ) -> None:
-    """Bit for bit: weights, moments, norms and generators; rows without their times."""
-    runs = (("whole", 400, 5), ("again", 400, 5), ("stopped", 200, 5), ("other", 200, 6))
-    for place, steps, seed in runs:
-        words = ("--seed", seed, "--stop-timesteps", steps, "--storage-path", tmp_path / place)
-        done = run_here(*words, experiment=EXPERIMENTS[name])
-        assert done.code == 0, done.stderr
-    whole, again, stopped, other = (only_run(tmp_path / place) for place, _, _ in runs)
-    assert [untimed(row) for row in rows_of(again)] == [untimed(row) for row in rows_of(whole)]
-    state = last_state(whole, replay=False)
-    assert last_state(again, replay=False) == state
-    assert all(a["learner/loss"] != b["learner/loss"] for a, b in zip(rows_of(other), rows_of(whole), strict=False))
-    assert run_here("--resume", stopped, "--stop-timesteps", 400, experiment=EXPERIMENTS[name]).code == 0
-    assert facts(rows_of(stopped)) == facts(rows_of(whole))
-    assert last_state(stopped, replay=False) == state
+    whole, _ = repeated(run_here, tmp_path, EXPERIMENTS[name])
     last = rows_of(whole)[-1]
     assert last["learner/updates"] >= len(rows_of(whole)) >= 4
-    assert last["learner/lr"] == pytest.approx(3e-3 - 2.9e-3 * last["env_steps"] / 1_000)
     if name == "pendulum":  # nothing but valid steps, each seen by the norm once
         assert last["env_steps"] == 400
         arrays = load_checkpoint(RunFiles(whole).last_checkpoint).arrays("module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.utils.typing import LearningRateOrSchedule
 
@@ -158,14 +157,6 @@ class A2C(ActorCritic):
         row = super().metrics_of_iteration() | self._value_sums.row()
         self._value_sums = ValueSums()
         return row
-
-    def extra_state(self) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
-        """The number of updates."""
-        return {"updates": self.updates}, {}
-
-    def load_extra_state(self, extra: dict[str, Any], checkpoint: Any) -> None:
-        """Restores what :meth:`extra_state` gave."""
-        self.updates = extra["updates"]
 
 
 register(A2C)

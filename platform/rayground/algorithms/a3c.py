@@ -158,7 +158,7 @@ class A3C(A2C):
                 self.count(sampled)
                 with self.learning():
                     self.learn_from(sampled, staleness=self.updates - version)
-            goes_on = self.env_steps < goal and not (self.interruption() and (work is None or self.env_steps > start))
+            goes_on = self.env_steps < goal and not self.ends_early(start, work)
         self._deliveries.seconds += perf_counter() - since
         self._say_dropped()
         self.log_iteration()
@@ -192,11 +192,8 @@ class A3C(A2C):
         """
         if self._arrived:
             return self._arrived.pop(0)
-        if self.runners.local is not None:
+        with self.waiting():
             sampled = self.runners.first_answer()
-        else:
-            with self.clock("wait"):
-                sampled = self.runners.first_answer()
         return None if sampled is None else (self._versions[sampled.runner], sampled)
 
     def learn_from(self, sampled: Rollout | RolloutGradient, staleness: int) -> None:

@@ -56,7 +56,7 @@ class ActorCriticConfig(ArrayConfig):
 
 
 class ActorCritic(ArrayAlgorithm):
-    """Base of the algorithms.
+    """Base of the algorithms: counts updates, and keeps what the learner gives for each until a result is due.
 
     Attributes:
         updates: Gradient steps so far.
@@ -76,3 +76,11 @@ class ActorCritic(ArrayAlgorithm):
             f"learner/{name}": float(np.mean([one[name] for one in learned]))
             for name in (learned[0] if learned else ())
         }
+
+    def extra_state(self) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+        """The number of updates."""
+        return {"updates": self.updates}, {}
+
+    def load_extra_state(self, extra: dict[str, Any], checkpoint: Any) -> None:
+        """Restores what :meth:`extra_state` gave."""
+        self.updates = extra["updates"]

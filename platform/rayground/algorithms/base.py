@@ -113,7 +113,7 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
         mesh = max(1, self.config.min_sample_timesteps_per_iteration or 0)
         return (self.env_steps // mesh + 1) * mesh
 
-    def ends_early(self, start: int, rollouts: list[Rollout]) -> bool:
+    def ends_early(self, start: int, came: object) -> bool:
         """Says whether an iteration ends here because of an interruption.
 
         It takes a step first, so that results and checkpoints are told apart by their env steps; but the signal may
@@ -121,9 +121,9 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
 
         Args:
             start: Env steps at its beginning.
-            rollouts: What the last request gave.
+            came: What the last request gave; empty, or None, if that was nothing.
         """
-        return self.interruption() and (self.env_steps > start or not rollouts)
+        return self.interruption() and (self.env_steps > start or not came)
 
     def _create_local_replay_buffer_if_necessary(self, config: ArrayConfig) -> None:
         """RLlib would build a buffer of its own; those of our algorithms come from their ``replay`` setting."""
@@ -158,7 +158,7 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
         Raises:
             RunError: If a reward or an observation is not finite: the first loss would not be either, or be a lie.
         """
-        with nullcontext() if self.runners.local is not None else self.clock("wait"):
+        with self.waiting():
             rollouts = self.runners.collect()
         for rollout in rollouts:
             self.count(rollout)
@@ -180,6 +180,10 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
         if sampled.runner == 0:  # in this process
             for part in PARTS:
                 self.clock.move(part, sampled.seconds.get(part, 0.0))
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """What runs inside ``with self.waiting():`` is waiting for remote runners; a local one says what it did."""
+        return nullcontext() if self.runners.local is not None else self.clock("wait")
 
     def learning(self) -> AbstractContextManager[None]:
         """What runs inside ``with self.learning():`` counts as learning, or as waiting for remote learners."""

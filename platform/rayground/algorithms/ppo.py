@@ -166,11 +166,13 @@ class PPO(ActorCritic):
 
     def extra_state(self) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
         """Counters, by one of which the order of minibatches goes, and the coefficient of the divergence."""
-        return {"batches": self.batches, "updates": self.updates, "kl_coeff": self.kl_coeff}, {}
+        extra, arrays = super().extra_state()
+        return extra | {"batches": self.batches, "kl_coeff": self.kl_coeff}, arrays
 
     def load_extra_state(self, extra: dict[str, Any], checkpoint: Any) -> None:
         """Restores what :meth:`extra_state` gave."""
-        self.batches, self.updates, self.kl_coeff = extra["batches"], extra["updates"], extra["kl_coeff"]
+        super().load_extra_state(extra, checkpoint)
+        self.batches, self.kl_coeff = extra["batches"], extra["kl_coeff"]
 
 
 def _joined(parts: list[Arrays]) -> Arrays:

@@ -84,18 +84,13 @@ class RunnerGroup:
             reset: Whether the environments start anew first. Where the last fragment asked for was never handed out,
                 they do so anyway: the next one would not continue what is known.
         """
-        actors, requested = self._actors(), {}
+        self._requested = {}
         for index in self.indices:
             anew = reset or index in self._not_handed_out
-            call: dict[str, Any] = {"num_steps": num_steps, "env_steps": env_steps, "reset": anew}
-            if self.local is None:
-                weights = self._weights if index in self._stale else None
-                requested[index] = actors[index].sample_arrays.remote(weights=weights, **call)
-            else:
-                requested[index] = call
-        self._requested = requested
-        self._not_handed_out |= requested.keys()
-        self._stale -= requested.keys()
+            weights = self._weights if index in self._stale else None
+            self.ask(index, "sample_arrays", num_steps=num_steps, env_steps=env_steps, reset=anew, weights=weights)
+        self._not_handed_out |= self._requested.keys()
+        self._stale -= self._requested.keys()
 
     def collect(self) -> list[Rollout]:
         """Waits for what was requested; the local runner samples only now.
@@ -110,7 +105,7 @@ class RunnerGroup:
         requested, self._requested = self._requested, {}
         results = []
         for index, asked in requested.items():
-            result = self._result(index, asked) if self.local is None else self.local.sample_arrays(**asked)
+            result = self._answer(index, asked)
             if result is None:
                 self._stale.add(index)
             else:
@@ -150,16 +145,13 @@ class RunnerGroup:
             EnvironmentCrash: If an environment raised.
             RunError: If a runner is gone for good, or does not answer or come back within ``sample_timeout_s``.
         """
-        if self.local is not None:
-            result = self._requested.pop(0)()
-        else:
-            index = self._first_done()
-            if index is None:
-                return None
-            result = self._result(index, self._requested.pop(index))
-            if result is None:
-                self._retry_at[index] = time.monotonic() + RETRY_S
-                return None
+        index = self._first_done() if self.local is None else 0
+        if index is None:
+            return None
+        result = self._answer(index, self._requested.pop(index))
+        if result is None:
+            self._retry_at[index] = time.monotonic() + RETRY_S
+            return None
         return next(iter(self._good([result])), None)
 
     def all_answers(self) -> tuple[list[Any], RunError | None]:
@@ -253,6 +245,10 @@ class RunnerGroup:
         for actor in actors:
             ray.kill(actor)
         self._group._worker_manager.clear()
+
+    def _answer(self, index: int, asked: Any) -> Any:
+        """What came of :meth:`ask`: the local runner works only now; None from a remote one that is down."""
+        return self._result(index, asked) if self.local is None else asked()
 
     def _result(self, index: int, future: Any) -> Any:
         """What a call gave; None from a runner that is down."""
