@@ -133,7 +133,7 @@ def test_two_learners_go_on_with_a_gradient_and_learn_as_one_would_from_the_whol
         algorithm.learn_from(algorithm.next_work()[1], staleness=0)
     assert weights_of(pair) == weights_of(single)
     assert pair.updates == single.updates
-    rollout = single.runners.local.sample_for_learner(5, 0, weights=single.learner.module_arrays())
+    rollout = single.runners.local.sample_arrays(5, 0, weights=single.learner.module_arrays())
     for algorithm in (single, pair):
         algorithm.learn_from(rollout, staleness=0)
     for name, array in pair.learner.module_arrays().items():

@@ -189,7 +189,7 @@ def test_trajectories_are_learnt_from_with_the_newest_values_and_the_runners_own
     made.training_step()
     calls = [(runner, call, sorted(given)) for runner, call, given in made.runners.asked]
     given = ["env_steps", "num_steps", "reset", "weights"]
-    assert calls == [(1, "sample_for_learner", given), (2, "sample_for_learner", given)]
+    assert calls == [(1, "sample_arrays", given), (2, "sample_arrays", given)]
     (batch, found), = made.learner.learned  # fmt: skip
     expected = batch_of([rollout], made.learner.values, 0.9, 0.7)
     for name, column in expected.items():

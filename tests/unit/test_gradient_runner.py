@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from counting import make_counting
+from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from custom_models.actor_critic_module import actor_critic_mlp
@@ -19,6 +20,7 @@ from rayground.rollouts.gradients import GradientRunner, RolloutGradient
 from rayground.rollouts.moments import Moments
 from rayground.rollouts.rollout import Rollout
 from rayground.rollouts.runner import ArrayEnvRunner
+from rayground.rollouts.slow import SlowSampling
 from rayground.seeding import get_rng_state, seed_everything
 
 SETTINGS = A2CSettings(env_steps=30, entropy_coeff=0.2, vf_loss_coeff=0.7)
@@ -92,10 +94,11 @@ def test_it_gives_what_a_learner_would_from_the_same_steps(norm: bool) -> None:
 
 def test_for_a_learner_elsewhere_it_sends_no_more_than_that_needs() -> None:
     ours, plain = runner(form="data"), runner(ArrayEnvRunner)
+    plain.keeps_extras = True
     assert not hasattr(ours, "_learner")
     weights = random_weights(learner(plain), 0)
     seed_everything(1)
-    sent = ours.sample_for_learner(6, 0, weights=weights)
+    sent = ours.sample_arrays(6, 0, weights=weights)
     seed_everything(1)
     whole = plain.sample_arrays(6, 0, weights=weights)
     assert whole.extras
@@ -103,6 +106,28 @@ def test_for_a_learner_elsewhere_it_sends_no_more_than_that_needs() -> None:
     assert sent.nbytes == whole.nbytes - sum(array.nbytes for array in whole.extras.values())
     for name in ("obs", "actions", "rewards", "terminated", "truncated", "valid"):
         np.testing.assert_array_equal(getattr(sent, name), getattr(whole, name), err_msg=name)
+
+
+class Identity(ConnectorV2):
+    def __call__(self, *, batch: Any, **kwargs: Any) -> Any:
+        return batch
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_rllibs_hook_is_told_what_the_policy_computed_though_the_rollout_does_not_hold_it(slow: bool) -> None:
+    told: list[dict[str, Any]] = []
+    made = config(form="data").callbacks(
+        on_sample_end=lambda samples, **_: told.extend(episode.extra_model_outputs for episode in samples)
+    )
+    if slow:
+        made.env_runners(env_to_module_connector=lambda env, spaces, device: Identity())
+    ours = GradientRunner(config=made, worker_index=0)
+    assert isinstance(ours.sampling, SlowSampling) == slow
+    rollout = ours.sample_arrays(6, 0)
+    assert isinstance(rollout, Rollout)
+    assert rollout.extras == {}
+    assert told
+    assert all({"action_dist_inputs", "action_logp"} <= outputs.keys() for outputs in told)
 
 
 def test_making_its_learner_and_learning_draw_nothing() -> None:
@@ -162,9 +187,9 @@ def test_what_raises_is_handed_back(settings: dict[str, Any], error: str) -> Non
     assert failure.error.startswith(error)
     assert error.split("raised ")[1].split(":")[0] in failure.traceback
     if "fail_at" in settings:
-        assert isinstance(ours.sample_for_learner(5, 0, weights=weights), RunnerFailure)
+        assert isinstance(ours.sample_arrays(5, 0, weights=weights), RunnerFailure)
     else:
-        rollout = ours.sample_for_learner(2, 0, weights=weights)
+        rollout = ours.sample_arrays(2, 0, weights=weights)
         assert isinstance(rollout, Rollout)
         assert rollout.fresh
 

@@ -27,7 +27,7 @@ class A2CConfig(ActorCriticConfig):
     (``lambda_=1``; less is GAE), and RMSprop.
     """
 
-    reads_logp = False
+    reads_extras = False
     supported = ActorCriticConfig.supported - {"train_batch_size"}
 
     def __init__(self, algo_class: type | None = None) -> None:

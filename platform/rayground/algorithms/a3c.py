@@ -178,7 +178,7 @@ class A3C(A2C):
                 settings = self.update_settings(self.config.entropy_coeff_of(runner))
                 self.runners.ask(runner, "sample_gradient", settings=settings, **call)
             else:
-                self.runners.ask(runner, "sample_for_learner", **call)
+                self.runners.ask(runner, "sample_arrays", **call)
             self._to_reset.discard(runner)
             self._versions[runner] = self.updates
             if runner:

@@ -34,10 +34,10 @@ class ArrayConfig(AlgorithmConfig):
     """Base of our configs: RLlib's builder, with the array runner, and an error for every setting without effect.
 
     Attributes:
-        reads_logp: Whether the loss reads the log-probabilities that actions had when they were taken.
+        reads_extras: Whether the loss reads what the policy computed when it acted, such as log-probabilities.
     """
 
-    reads_logp: ClassVar[bool] = True
+    reads_extras: ClassVar[bool] = True
     supported: ClassVar[frozenset[str]] = SUPPORTED
     action_spaces: ClassVar[tuple[type[gym.Space], ...]] = ACTIONS
     numbers: ClassVar[Mapping[str, Number]] = NUMBERS

@@ -53,20 +53,28 @@ class FragmentActions:
         extras: By name ``[T, N, ...]``: all else that the module gave, and ``action_logp`` of what was sampled.
     """
 
-    def __init__(self, module: RLModule, actions: np.ndarray, *, explore: bool) -> None:
-        """Writes into ``actions`` ``[T, N, ...]``; without ``explore`` a distribution gives its mode."""
+    def __init__(self, module: RLModule, actions: np.ndarray, *, explore: bool, extras: bool = True) -> None:
+        """Writes into ``actions``.
+
+        Args:
+            module: What answers.
+            actions: ``[T, N, ...]``.
+            explore: Whether to sample; else a distribution gives its mode.
+            extras: Whether anything but the actions is wanted.
+        """
         self.actions = actions
         self.extras: dict[str, np.ndarray] = {}
-        self._module, self._explore = module, explore
+        self._module, self._explore, self._with_extras = module, explore, extras
         self._distribution: Any = None
         self._sampler: Sampler | None = None
         self._noise: np.ndarray | None = None
 
     def take(self, t: int, output: Output) -> np.ndarray:
         """Keeps what the module answered in step ``t``, and returns the policy's actions ``[N, ...]``."""
-        for name, value in output.items():
-            if name != Columns.ACTIONS:
-                self._keep(name, t, value)
+        if self._with_extras:
+            for name, value in output.items():
+                if name != Columns.ACTIONS:
+                    self._keep(name, t, value)
         if Columns.ACTIONS in output:
             self.actions[t] = output[Columns.ACTIONS].cpu().numpy()
         else:
@@ -75,7 +83,7 @@ class FragmentActions:
 
     def finish(self) -> None:
         """Adds the log-probabilities, all at once, where they are not there already."""
-        if self._distribution is None or Columns.ACTION_LOGP in self.extras:
+        if not self._with_extras or self._distribution is None or Columns.ACTION_LOGP in self.extras:
             return
         shape = self.actions.shape[:2]
         if not self._explore:
@@ -95,7 +103,8 @@ class FragmentActions:
         if not self._explore:
             return distribution.to_deterministic().sample().cpu().numpy()
         actions = distribution.sample()
-        self._keep(Columns.ACTION_LOGP, t, distribution.logp(actions))
+        if self._with_extras:
+            self._keep(Columns.ACTION_LOGP, t, distribution.logp(actions))
         return actions.cpu().numpy()
 
     def _find_distribution(self, num_inputs: int) -> None:

@@ -15,7 +15,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.core.rl_module.torch import TorchRLModule
 
 from rayground.rollouts.actions import FragmentActions, Output, action_dtype
-from rayground.rollouts.callbacks import EpisodeCallbacks, overrides
+from rayground.rollouts.callbacks import EpisodeCallbacks
 from rayground.rollouts.failures import EnvironmentFailed
 from rayground.rollouts.rollout import EpisodeRecord, Rollout
 from rayground.spaces import actions_for_env
@@ -41,8 +41,6 @@ class FastSampling:
             normalize=runner.config.normalize_actions,
             clip=runner.config.clip_actions,
         )
-        config = runner.config
-        self._with_logp = getattr(config, "reads_logp", True) or overrides(config, "on_sample_end")  # RLlib's reads it
         self._obs: Any = None  # [N, ...] once the environments were reset
         self._env_s = 0.0
         self.infos: Any = {}
@@ -92,13 +90,15 @@ class FastSampling:
             num_steps: T, vector steps.
             env_steps: Env steps that all runners together have taken before.
             explore: Whether the module explores.
-            infos: Is given what came beside each of the T observations that are acted on.
+            infos: Is given what came beside each of the T observations that are acted on: for RLlib's episodes, which
+                have the extras too.
 
         Raises:
             EnvironmentFailed: If an environment raised.
         """
         rollout = self._empty_rollout(num_steps)
-        answers = FragmentActions(self._runner.module, rollout.actions, explore=explore)
+        extras = self._runner.keeps_extras or infos is not None
+        answers = FragmentActions(self._runner.module, rollout.actions, explore=explore, extras=extras)
         rollout.extras = answers.extras
         forward = forward_of(self._runner.module, explore=explore)
         runners, device = max(1, self._runner.config.num_env_runners), self._runner._device
@@ -119,8 +119,7 @@ class FastSampling:
                 rollout.episodes.extend(self._finished(valid_N))
                 env_steps += int(np.count_nonzero(valid_N)) * runners
             before = perf_counter()
-            if self._with_logp:
-                answers.finish()
+            answers.finish()
         self._obs = rollout.obs[num_steps].copy()
         rollout.seconds = {"env": self._env_s, "inference": inference_s + perf_counter() - before}
         self._env_s = 0.0
@@ -138,7 +137,7 @@ class FastSampling:
         """
         module, device = self._runner.module, self._runner._device
         forward = forward_of(module, explore=False)
-        answers = FragmentActions(module, self._empty_rollout(1).actions, explore=False)
+        answers = FragmentActions(module, self._empty_rollout(1).actions, explore=False, extras=False)
         while True:
             with torch.inference_mode(), _lent(self._runner.env):
                 actions_N = answers.take(0, forward({Columns.OBS: torch.from_numpy(self._obs).to(device)}))

@@ -71,15 +71,6 @@ class GradientRunner(ArrayEnvRunner):
             self._learner = self._make_learner()
             self._learner_parameters = dict(self._learner.policy_module.state_dict())
 
-    def sample_for_learner(
-        self, num_steps: int, env_steps: int, *, weights: Weights, reset: bool = False
-    ) -> Rollout | RunnerFailure:
-        """What ``sample_arrays`` gives, without the ``extras``: a learner that knows the newest policy needs none."""
-        rollout = self.sample_arrays(num_steps, env_steps, weights=weights, reset=reset)
-        if isinstance(rollout, Rollout):
-            rollout.extras = {}
-        return rollout
-
     def sample_gradient(
         self, num_steps: int, env_steps: int, *, weights: Weights, settings: A2CSettings, reset: bool = False
     ) -> RolloutGradient | RunnerFailure:

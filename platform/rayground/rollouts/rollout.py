@@ -65,7 +65,7 @@ class Rollout:
         truncated: ``[T, N]`` bool: the episode was cut (time limit), its value goes on.
         valid: ``[T, N]`` bool: the row is a transition.
         extras: What the policy computed beside the actions, each ``[T, N, ...]``: for a distribution
-            ``action_dist_inputs`` ``[T, N, D]`` and, if the algorithm reads it, ``action_logp`` ``[T, N]``.
+            ``action_dist_inputs`` ``[T, N, D]`` and ``action_logp`` ``[T, N]``. Empty if the algorithm reads none.
         episodes: The episodes that ended within these T steps.
         runner: Index of the runner: 0 in this process, 1 and up remote.
         fresh: The environments were reset right before ``obs[0]``: it does not continue an earlier fragment.

@@ -46,6 +46,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
     Attributes:
         run_seed: What the seeds of its environments are made from: that of the config.
         sampling: How it steps its environments: straight into arrays, or RLlib's slow way.
+        keeps_extras: Whether its rollouts hold what the policy computed beside the actions.
     """
 
     def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
@@ -63,6 +64,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             self.sampling: FastSampling | SlowSampling = SlowSampling(self) if reason else FastSampling(self)
             self._why_like_rllib = why_episodes_are_slow(self)
             self._tells_samples = overrides(config, "on_sample_end")
+            self.keeps_extras: bool = getattr(config, "reads_extras", True)  # RLlib's algorithms read them
             self._episode_sampling = EpisodeSampling(self)
 
     def make_env(self) -> None:
@@ -227,6 +229,8 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         rollout.fresh = fresh
         if infos is not None:
             self._episode_sampling.tell(rollout, infos)
+        if not self.keeps_extras:
+            rollout.extras = {}
         return rollout
 
     def _evaluate(
