@@ -18,6 +18,10 @@ from custom_models.nets.actor_critic import ActorCriticMLP, drop_value
 from custom_models.nets.dueling import DuelingHead
 from custom_models.nets.encoder import observation_encoder
 from custom_models.nets.mlp import DuelingMLP, MLPTorso, PlainMLP
+from custom_models.nets.nature_cnn import NatureCNN
+from custom_models.nets.noisy import NoisyLinear
+from custom_models.nets.nature_cnn import NatureCNN
+from custom_models.nets.noisy import NoisyLinear
 from custom_models.nets.normalizer import RunningNorm, running_norms
 
 NETS: tuple[type[nn.Module], ...] = (ActorCriticMLP, DuelingMLP, PlainMLP)
@@ -29,6 +33,10 @@ __all__ = [
     "DuelingHead",
     "DuelingMLP",
     "MLPTorso",
+    "NatureCNN",
+    "NoisyLinear",
+    "NatureCNN",
+    "NoisyLinear",
     "PlainMLP",
     "RunningNorm",
     "drop_value",

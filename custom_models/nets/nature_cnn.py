@@ -1,0 +1,64 @@
+"""The convolutional torso of DQN in Nature (Mnih et al., 2015, https://doi.org/10.1038/nature14236, methods)."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+SMALLEST_SIDE = 36
+"""Pixels; of a smaller frame the convolutions would leave nothing."""
+
+
+class NatureCNN(nn.Module):
+    """Three convolutions and one linear layer, each followed by a ReLU, over frames stacked along the first axis.
+
+    Weights start as PyTorch's layers start them. The convolutions go without padding.
+
+    Args:
+        observation_space: A uint8 Box ``[C, H, W]``, H and W at least 36: C frames (or channels), 0 to 255.
+
+    Attributes:
+        convolutions: ``[B, C, H, W]`` float32 in 0 to 1 -> ``[B, linear.in_features]``.
+        linear: The layer behind them.
+        out_features: F = 512, the number of features.
+
+    Raises:
+        ValueError: If the space is of another kind, or its frames are too small.
+    """
+
+    def __init__(self, observation_space: gym.Space) -> None:
+        super().__init__()
+        channels, *sides = frame_shape(observation_space)
+        layers = (nn.Conv2d(channels, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1))
+        self.convolutions = nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())), nn.Flatten())
+        for layer in layers:
+            sides = [(side - kernel) // step + 1 for side, kernel, step in zip(sides, layer.kernel_size, layer.stride)]
+        self.out_features = 512
+        self.linear = nn.Linear(layers[-1].out_channels * sides[0] * sides[1], self.out_features)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Returns the features ``[B, F]`` of observations ``[B, C, H, W]``, uint8 (or 0 to 255 in another type)."""
+        # Scaled here and not by the environment: frames travel, and wait in replay, at a byte per pixel.
+        return torch.relu(self.linear.forward(self.convolutions.forward(obs.float() / 255.0)))
+
+
+def frame_shape(space: gym.Space) -> tuple[int, int, int]:
+    """Returns C, H and W of a space of images.
+
+    Raises:
+        ValueError: If it is no uint8 Box of three dimensions, or a side has fewer than 36 pixels.
+    """
+    wanted = f"observation space: expected a uint8 Box [C, H, W] with H and W at least {SMALLEST_SIDE}, got"
+    if not isinstance(space, gym.spaces.Box):
+        raise ValueError(f"{wanted} {space}: take a net for such observations, for example an MLP")
+    got = f"a {space.dtype} Box {list(space.shape)}"
+    if len(space.shape) != 3:
+        raise ValueError(f"{wanted} {got}: take an MLP for vectors, and stack gray frames for images")
+    if space.dtype != np.uint8:
+        raise ValueError(f"{wanted} {got}: let the environment give the frames as bytes, the net scales them")
+    channels, height, width = space.shape
+    if min(height, width) < SMALLEST_SIDE:
+        raise ValueError(f"{wanted} {got}: resize the frames, and if channels are its last axis, put them first")
+    return channels, height, width
