@@ -20,8 +20,6 @@ from custom_models.nets.encoder import observation_encoder
 from custom_models.nets.mlp import DuelingMLP, MLPTorso, PlainMLP
 from custom_models.nets.nature_cnn import NatureCNN
 from custom_models.nets.noisy import NoisyLinear
-from custom_models.nets.nature_cnn import NatureCNN
-from custom_models.nets.noisy import NoisyLinear
 from custom_models.nets.normalizer import RunningNorm, running_norms
 
 NETS: tuple[type[nn.Module], ...] = (ActorCriticMLP, DuelingMLP, PlainMLP)
@@ -33,8 +31,6 @@ __all__ = [
     "DuelingHead",
     "DuelingMLP",
     "MLPTorso",
-    "NatureCNN",
-    "NoisyLinear",
     "NatureCNN",
     "NoisyLinear",
     "PlainMLP",

@@ -33,8 +33,8 @@ class NatureCNN(nn.Module):
         channels, *sides = frame_shape(observation_space)
         layers = (nn.Conv2d(channels, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1))
         self.convolutions = nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())), nn.Flatten())
-        for layer in layers:
-            sides = [(side - kernel) // step + 1 for side, kernel, step in zip(sides, layer.kernel_size, layer.stride)]
+        for kernel, step in ((layer.kernel_size[0], layer.stride[0]) for layer in layers):
+            sides = [(side - kernel) // step + 1 for side in sides]
         self.out_features = 512
         self.linear = nn.Linear(layers[-1].out_channels * sides[0] * sides[1], self.out_features)
 

@@ -20,7 +20,7 @@ def some_frames(batch: int, *shape: int) -> torch.Tensor:
 
 
 def test_parameters_by_hand():
-    # Weights and biases: 32 * (4 * 8 * 8) + 32, 64 * (32 * 4 * 4) + 64, 64 * (64 * 3 * 3) + 64, 512 * (64 * 7 * 7) + 512.
+    # Weights and biases: 32 of 4 * 8 * 8, 64 of 32 * 4 * 4, 64 of 64 * 3 * 3, 512 of 64 * 7 * 7.
     expected = [8192, 32, 32768, 64, 36864, 64, 1605632, 512]
     assert [p.numel() for p in NatureCNN(frames(4, 84, 84)).parameters()] == expected
     assert sum(expected) == 1_684_128
