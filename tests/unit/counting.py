@@ -4,11 +4,19 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from ray.rllib.connectors.connector_v2 import ConnectorV2
 
 from custom_models.q_module import plain_mlp
 from rayground import DQNConfig
 from rayground.rollouts.rollout import Rollout
 from rayground.rollouts.runner import ArrayEnvRunner
+
+
+class Identity(ConnectorV2):
+    """A connector that changes nothing: it takes a runner onto RLlib's slow path."""
+
+    def __call__(self, *, batch: Any, **kwargs: Any) -> Any:
+        return batch
 
 
 class Counting(gym.Env):

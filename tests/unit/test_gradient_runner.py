@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from counting import make_counting
-from ray.rllib.connectors.connector_v2 import ConnectorV2
+from counting import Identity, make_counting
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from custom_models.actor_critic_module import actor_critic_mlp
@@ -106,11 +105,6 @@ def test_for_a_learner_elsewhere_it_sends_no_more_than_that_needs() -> None:
     assert sent.nbytes == whole.nbytes - sum(array.nbytes for array in whole.extras.values())
     for name in ("obs", "actions", "rewards", "terminated", "truncated", "valid"):
         np.testing.assert_array_equal(getattr(sent, name), getattr(whole, name), err_msg=name)
-
-
-class Identity(ConnectorV2):
-    def __call__(self, *, batch: Any, **kwargs: Any) -> Any:
-        return batch
 
 
 @pytest.mark.parametrize("slow", [False, True])

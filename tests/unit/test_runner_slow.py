@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from counting import config, make_counting, sample
+from counting import Identity, config, make_counting, sample
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.columns import Columns
@@ -19,11 +19,6 @@ from rayground.rollouts.runner import ArrayEnvRunner
 from rayground.rollouts.slow import SlowSampling
 
 ARRAYS = ("obs", "actions", "rewards", "terminated", "truncated", "valid")
-
-
-class Identity(ConnectorV2):
-    def __call__(self, *, batch: Any, **kwargs: Any) -> Any:
-        return batch
 
 
 class Doubles(ConnectorV2):
