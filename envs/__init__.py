@@ -5,6 +5,9 @@ runner, then imports the package first.
 
 The probe environments (``envs.probes``) are the smallest tasks that need one more part of an agent each, with known
 action values: train an agent on them in this order, and the first one it fails names the part to look at.
+
+``rayground/Catch-v0`` (pixels) and ``rayground/GridWorld-v0`` (action masks) are small games. Both have a vector
+environment of their own, which ``gym_env_vectorize_mode="vector_entry_point"`` asks for.
 """
 
 import gymnasium as gym
@@ -22,3 +25,10 @@ for _id, _class in PROBES.items():
     gym.register(_id, entry_point=f"envs.probes:{_class}")
 gym.register("rayground/TimeLimited-v0", entry_point="envs.probes:NeverEnding", max_episode_steps=10)
 gym.register("rayground/Sleeping-v0", entry_point="envs.sleeping:Sleeping")
+gym.register("rayground/Catch-v0", entry_point="envs.catch:Catch", vector_entry_point="envs.catch:CatchVector")
+gym.register(
+    "rayground/GridWorld-v0",
+    entry_point="envs.gridworld:GridWorld",
+    vector_entry_point="envs.gridworld:GridWorldVector",
+    max_episode_steps=100,
+)
