@@ -64,6 +64,7 @@ class Rollout:
         terminated: ``[T, N]`` bool: the task ended, nothing follows.
         truncated: ``[T, N]`` bool: the episode was cut (time limit), its value goes on.
         valid: ``[T, N]`` bool: the row is a transition.
+        action_masks: ``[T + 1, N, A]`` bool: the actions that are legal at ``obs``; None if the environments do not say.
         extras: What the policy computed beside the actions, each ``[T, N, ...]``: for a distribution
             ``action_dist_inputs`` ``[T, N, D]`` and ``action_logp`` ``[T, N]``. Empty if the algorithm reads none.
         episodes: The episodes that ended within these T steps.
@@ -79,6 +80,7 @@ class Rollout:
     terminated: np.ndarray
     truncated: np.ndarray
     valid: np.ndarray
+    action_masks: np.ndarray | None = None
     extras: dict[str, np.ndarray] = field(default_factory=dict)
     episodes: list[EpisodeRecord] = field(default_factory=list)
     runner: int = 0
