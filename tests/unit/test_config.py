@@ -32,7 +32,6 @@ class CountsSteps(RLlibCallback):
 
 
 UNSUPPORTED = {
-    "noisy": True,
     "num_atoms": 51,
     "training_intensity": 4.0,
     "batch_mode": "complete_episodes",
@@ -40,7 +39,6 @@ UNSUPPORTED = {
     "adam_epsilon": 1e-3,
     "evaluation_num_env_runners": 1,
     "explore": False,
-    "clip_rewards": True,
     "observation_space": Discrete(2),
     "action_space": Discrete(2),
 }
@@ -54,7 +52,7 @@ def test_a_setting_without_effect_is_an_error(key: str) -> None:
         made.validate()
 
 
-@pytest.mark.parametrize("key", ["noisy", "num_atoms", "training_intensity"])
+@pytest.mark.parametrize("key", ["num_atoms", "training_intensity"])
 def test_also_through_a_dict(key: str) -> None:
     made = config().update_from_dict({key: UNSUPPORTED[key]})
     with pytest.raises(InputError, match=f"{key}=.* is not supported"):

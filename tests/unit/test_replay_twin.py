@@ -1,12 +1,14 @@
 """The buffer against a naive twin: lists of Python objects, one a lane."""
 
+import json
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rayground.replay import SlottedReplayBuffer, Transition
+from rayground.replay import SlottedReplayBuffer, Transition, frames
 from rayground.rollouts.rollout import Rollout
 
 GAMMA = 0.5  # with whole rewards every discounted sum is exact in float32
@@ -15,17 +17,26 @@ GAMMA = 0.5  # with whole rewards every discounted sum is exact in float32
 class World:
     """Environments whose observations never repeat, one a lane: [number, -number]."""
 
+    space: gym.Space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
     def __init__(self, num_lanes: int, seed: int, ends: float):
         self.rng, self.ends, self.count = np.random.default_rng(seed), ends, 0
-        self.obs = [self.new_obs() for _ in range(num_lanes)]
+        self.obs = [self.first_obs() for _ in range(num_lanes)]
         self.over = [False] * num_lanes
 
-    def new_obs(self) -> np.ndarray:
+    def first_obs(self) -> np.ndarray:
         self.count += 1
         return np.array([self.count, -self.count], np.float32)
 
+    def next_obs(self, obs: np.ndarray) -> np.ndarray:
+        return self.first_obs()
+
+    @staticmethod
+    def number(obs: np.ndarray) -> int:
+        return int(obs[0])
+
     def reset(self, lane: int) -> None:
-        self.obs[lane], self.over[lane] = self.new_obs(), False
+        self.obs[lane], self.over[lane] = self.first_obs(), False
 
     def step(self, lane: int) -> Transition:
         end = self.rng.random() < self.ends
@@ -34,7 +45,7 @@ class World:
             obs=self.obs[lane],
             action=self.rng.integers(2),
             reward=float(self.rng.integers(-3, 4)),
-            next_obs=self.new_obs(),
+            next_obs=self.next_obs(self.obs[lane]),
             terminated=bool(end and kind != 1),
             truncated=bool(end and kind != 0),
         )
@@ -42,10 +53,51 @@ class World:
         return transition
 
 
+class Frames(World):
+    """The last frames of games whose frames never repeat; what a stack holds before an episode's first is any of three.
+
+    Some steps show two new frames, as an environment that skips does.
+    """
+
+    def __init__(self, stack: int, *args):
+        self.space = gym.spaces.Box(0, 255, (stack, 4, 5), np.uint8)
+        super().__init__(*args)
+
+    def frame(self) -> np.ndarray:
+        self.count += 1
+        frame = self.rng.integers(0, 3, (1, 4, 5), np.uint8)
+        frame[0, 0, :3] = self.count % 256, self.count // 256 % 256, self.count // 65536
+        return frame
+
+    def first_obs(self) -> np.ndarray:
+        stack, frame = self.space.shape[0], self.frame()
+        before = {
+            0: np.zeros((stack - 1, 4, 5), np.uint8),
+            1: np.repeat(frame, stack - 1, 0),
+            2: self.rng.integers(0, 3, (stack - 1, 4, 5), np.uint8),
+        }
+        return np.concatenate([before[int(self.rng.integers(3))], frame])
+
+    def next_obs(self, obs: np.ndarray) -> np.ndarray:
+        for _ in range(1 + (self.rng.random() < 0.1)):
+            obs = np.concatenate([obs, self.frame()])[1:]
+        return obs
+
+    @staticmethod
+    def number(obs: np.ndarray) -> int:
+        return int(obs[-1, 0, :3] @ [1, 256, 65536])
+
+
+def mask_of(number: int) -> np.ndarray:
+    """Legal actions, another mask for most numbers."""
+    return np.array([number % 2, number // 2 % 3 > 0]) != 0
+
+
 class Twin:
     """What the buffer is to hold: per lane the last slots, each a Transition or an observation alone."""
 
-    def __init__(self, num_lanes: int, capacity: int):
+    def __init__(self, num_lanes: int, capacity: int, number=World.number):
+        self.number = number
         self.length = capacity // num_lanes + 1
         self.lanes: list[list] = [[] for _ in range(num_lanes)]
         self.waits = [False] * num_lanes
@@ -69,7 +121,7 @@ class Twin:
         """Reward sum, discount and next observation from the transition whose observation has this number."""
         for slots in self.lanes:
             for i, slot in enumerate(slots):
-                if isinstance(slot, Transition) and slot.obs[0] == number:
+                if isinstance(slot, Transition) and self.number(slot.obs) == number:
                     return self._walk(slots[i : i + n])
         raise AssertionError(f"{number} is not stored")
 
@@ -107,7 +159,8 @@ def add(buffer: SlottedReplayBuffer, twin: Twin, world: World, first: int, num: 
             actions[t, column], rewards[t, column], valid[t, column] = step.action, step.reward, True
             terminated[t, column], truncated[t, column] = step.terminated, step.truncated
         obs.append([world.obs[lane] for lane in lanes])
-    rollout = Rollout(np.array(obs), actions, rewards, terminated, truncated, valid, fresh=fresh)
+    masks = np.array([[mask_of(world.number(o)) for o in row] for row in obs]) if buffer.has_action_masks else None
+    rollout = Rollout(np.array(obs), actions, rewards, terminated, truncated, valid, masks, fresh=fresh)
     stored = buffer.add(rollout, first_lane=first)
     assert stored == np.count_nonzero(valid[-(twin.length - 1) :])
 
@@ -125,7 +178,7 @@ def apply(operation: tuple, buffer: SlottedReplayBuffer, twin: Twin, world: Worl
     kind, first, num, steps = operation
     first %= buffer.num_lanes
     num = min(num, buffer.num_lanes - first)
-    if kind in ("add", "fresh"):
+    if kind in ("add", "fresh") or (kind == "push" and buffer.has_action_masks):
         add(buffer, twin, world, first, num, steps, fresh=kind == "fresh")
     elif kind == "push":
         push(buffer, twin, world, first)
@@ -158,54 +211,85 @@ def check(buffer: SlottedReplayBuffer, twin: Twin, n_step: int, tickets: dict[in
         return
     assert same(buffer[-1], stored[-1])
     assert same(buffer[len(stored) // 2], stored[len(stored) // 2])
-    actions = {t.obs[0]: t.action for t in stored}
+    by_number = {twin.number(t.obs): t for t in stored}
     batch = buffer.sample(8, num_batches=3)
-    assert batch.obs.shape == (3, 8, 2)
+    assert batch.obs.shape == (3, 8, *stored[0].obs.shape)
     for i in np.ndindex(3, 8):
-        number = batch.obs[i][0]
+        number = twin.number(batch.obs[i])
         rewards, discount, next_obs = twin.n_step(number, n_step)
-        assert (batch.rewards[i], batch.discounts[i], batch.actions[i]) == (rewards, discount, actions[number])
+        np.testing.assert_array_equal(batch.obs[i], by_number[number].obs)
+        assert (batch.rewards[i], batch.discounts[i], batch.actions[i]) == (rewards, discount, by_number[number].action)
         np.testing.assert_array_equal(batch.next_obs[i], next_obs)
+        if buffer.has_action_masks:
+            np.testing.assert_array_equal(batch.action_masks[i], mask_of(number))
+            np.testing.assert_array_equal(batch.next_action_masks[i], mask_of(twin.number(next_obs)))
         if buffer.prioritized:
             assert tickets.setdefault(int(batch.indices[i]), number) == number, "a ticket meant two transitions"
 
 
 OPERATIONS = st.tuples(
-    st.sampled_from(["add", "add", "add", "fresh", "push", "push", "lost", "cut", "cut all"]),
+    st.sampled_from(["add", "add", "add", "fresh", "push", "push", "lost", "cut", "cut all", "restore"]),
     st.integers(0, 5),
     st.integers(1, 6),
     st.integers(1, 9),
 )
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    operations=st.lists(OPERATIONS, min_size=1, max_size=25),
-    num_lanes=st.integers(1, 6),
-    slots=st.integers(1, 12),
-    surplus=st.integers(0, 5),
-    n_step=st.integers(1, 5),
-    prioritized=st.booleans(),
-    seed=st.integers(0, 1000),
-    ends=st.sampled_from([0.0, 0.1, 0.4, 1.0]),
-)
-def test_equals_the_twin(operations, num_lanes, slots, surplus, n_step, prioritized, seed, ends):
-    capacity = num_lanes * slots + min(surplus, num_lanes - 1)
-    space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    buffer = SlottedReplayBuffer(
-        capacity,
-        space,
-        gym.spaces.Discrete(2),
-        num_lanes=num_lanes,
-        n_step=n_step,
-        gamma=GAMMA,
-        prioritized=prioritized,
-        seed=seed,
-    )
-    world, twin, tickets = World(num_lanes, seed, ends), Twin(num_lanes, capacity), {}
+def run(operations, world: World, make) -> None:
+    """Does the same to a buffer and its twin, and compares all they hold after every operation."""
+    buffer: SlottedReplayBuffer = make()
+    twin, tickets = Twin(buffer.num_lanes, buffer.capacity, world.number), dict[int, float]()
+    n_step = buffer.n_step
     for operation in operations:
-        apply(operation, buffer, twin, world)
+        if operation[0] == "restore":
+            values, arrays = json.loads(json.dumps(buffer.get_state()[0])), buffer.get_state()[1]
+            buffer = make()
+            buffer.set_state(values, arrays)
+        else:
+            apply(operation, buffer, twin, world)
         check(buffer, twin, n_step, tickets)
+
+
+SETTINGS = {
+    "operations": st.lists(OPERATIONS, min_size=1, max_size=25),
+    "num_lanes": st.integers(1, 6),
+    "slots": st.integers(1, 12),
+    "surplus": st.integers(0, 5),
+    "n_step": st.integers(1, 5),
+    "prioritized": st.booleans(),
+    "action_masks": st.booleans(),
+    "seed": st.integers(0, 1000),
+    "ends": st.sampled_from([0.0, 0.1, 0.4, 1.0]),
+}
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(**SETTINGS)
+def test_equals_the_twin(operations, num_lanes, slots, surplus, seed, ends, **kwargs):
+    world, capacity = World(num_lanes, seed, ends), num_lanes * slots + min(surplus, num_lanes - 1)
+    spaces = world.space, gym.spaces.Discrete(2)
+    run(
+        operations,
+        world,
+        lambda: SlottedReplayBuffer(capacity, *spaces, num_lanes=num_lanes, gamma=GAMMA, seed=seed, **kwargs),
+    )
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(stack=st.integers(1, 4), stale_blocks=st.sampled_from([1, 3]), **SETTINGS)
+def test_frames_equal_the_twin_that_keeps_whole_stacks(
+    stack, stale_blocks, operations, num_lanes, slots, surplus, seed, ends, **kwargs
+):
+    world, capacity = Frames(stack, num_lanes, seed, ends), num_lanes * slots + min(surplus, num_lanes - 1)
+    spaces = world.space, gym.spaces.Discrete(2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frames, "_STALE_BLOCKS", stale_blocks)
+        patch.setattr(frames, "_READ_AT_ONCE", 5)
+        run(
+            operations,
+            world,
+            lambda: SlottedReplayBuffer(capacity, *spaces, num_lanes=num_lanes, gamma=GAMMA, seed=seed, **kwargs),
+        )
 
 
 @pytest.mark.parametrize("num_lanes", [16, 32])

@@ -38,6 +38,7 @@ class SlottedReplayBuffer:
         prioritized: bool = False,
         alpha: float = 0.6,
         priority_epsilon: float = 1e-6,
+        action_masks: bool = False,
         seed: int | np.random.SeedSequence = 0,
     ):
         """Makes an empty buffer.
@@ -53,6 +54,7 @@ class SlottedReplayBuffer:
                 https://arxiv.org/abs/1511.05952); otherwise all with the same probability.
             alpha: How much priorities count, 0 to 1; only if ``prioritized``.
             priority_epsilon: Keeps transitions without TD error in play; only if ``prioritized``.
+            action_masks: Whether the environments say which actions are legal; only if these are Discrete.
             seed: Seed of the buffer's own random numbers.
 
         Raises:
@@ -67,7 +69,7 @@ class SlottedReplayBuffer:
             )
         self.capacity = capacity
         columns = Column.of(observation_space, "observation"), Column.of(action_space, "action")
-        self._lanes = Lanes(num_lanes, capacity, *columns)
+        self._lanes = Lanes(num_lanes, capacity, *columns, Column.of_masks(action_space) if action_masks else None)
         self._priorities = Priorities(self._lanes.num_rows, alpha, priority_epsilon) if prioritized else None
         self._rng = np.random.default_rng(seed)
         self._n_step = NStep(self._lanes, n_step, gamma)
@@ -79,14 +81,25 @@ class SlottedReplayBuffer:
         return self._priorities is not None
 
     @property
+    def has_action_masks(self) -> bool:
+        """Whether the buffer holds which actions are legal."""
+        return self._lanes.masks is not None
+
+    @property
+    def n_step(self) -> int:
+        """Env steps of rewards that a sample sums up at most."""
+        return self._n_step.n_step
+
+    @property
     def num_lanes(self) -> int:
         """Environments that the buffer holds transitions of."""
         return self._lanes.num_lanes
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a full buffer; what has not been written yet takes no memory."""
-        return self._lanes.nbytes + (self._priorities.nbytes if self._priorities else 0)
+        """Bytes in use: they grow as the buffer fills."""
+        priorities = self._priorities.nbytes if self._priorities else 0
+        return self._lanes.nbytes + priorities * self._lanes.num_used // self._lanes.num_rows
 
     def __len__(self) -> int:
         """Transitions stored."""
@@ -134,7 +147,7 @@ class SlottedReplayBuffer:
             RunError: If an integer observation lies outside of its space.
         """
         lanes = self._lanes
-        lanes.check(first_lane, rollout.obs, rollout.actions)
+        lanes.check(first_lane, rollout.obs, rollout.actions, rollout.action_masks)
         flags = (TERMINATED * rollout.terminated + TRUNCATED * rollout.truncated + VALID) * rollout.valid
         rows = lanes.write(
             first_lane,
@@ -143,6 +156,7 @@ class SlottedReplayBuffer:
             rollout.actions.astype(lanes.action_column.stored, copy=False),
             rollout.rewards,
             flags,
+            rollout.action_masks,
             rollout.fresh,
         )
         valid = lanes.flags[rows] != 0
@@ -209,14 +223,19 @@ class SlottedReplayBuffer:
             weights.fill(1.0)
         rewards, discounts, last = self._n_step.follow(rows)
         self._sampled = rows
+        both = np.stack((rows, lanes.next_rows(last)))
+        obs, next_obs = lanes.obs.take(both)
+        masks, next_masks = lanes.masks.take(both) if lanes.masks else (None, None)
         return Batch(
-            obs=lanes.obs_column.to_given(lanes.obs.take(rows, axis=0)),
+            obs=obs,
             actions=lanes.action_column.to_given(lanes.actions.take(rows, axis=0)),
             rewards=rewards,
-            next_obs=lanes.next_obs(last),
+            next_obs=next_obs,
             discounts=discounts,
             weights=weights,
             indices=indices,
+            action_masks=masks,
+            next_action_masks=next_masks,
         )
 
     def update_priorities(self, indices: np.ndarray, td_errors: np.ndarray) -> None:
@@ -252,7 +271,7 @@ class SlottedReplayBuffer:
         values = {
             "size": float(size),
             "fill": size / self.capacity,
-            "bytes": self.nbytes * lanes.num_used / lanes.num_rows,
+            "bytes": float(self.nbytes),
         }
         if self._sampled.size:
             heads = lanes.heads.take(self._sampled % lanes.num_lanes)
@@ -298,10 +317,11 @@ class SlottedReplayBuffer:
         self._sampled = np.empty(0, np.int64)
 
     def _settings(self) -> dict[str, Any]:
-        columns = {"observations": self._lanes.obs_column, "actions": self._lanes.action_column}
+        lanes = self._lanes
+        columns = {"observations": lanes.obs_column, "actions": lanes.action_column, "action_masks": lanes.mask_column}
         return {
             "capacity": self.capacity,
             "num_lanes": self.num_lanes,
             "prioritized": self.prioritized,
-            **{name: f"{column.stored}{list(column.shape)}" for name, column in columns.items()},
+            **{name: f"{column.stored}{list(column.shape)}" for name, column in columns.items() if column},
         }

@@ -63,6 +63,17 @@ class Column:
                 )
         return cls(space.shape or (), _smallest(low, high), given, low, high)
 
+    @classmethod
+    def of_masks(cls, action_space: gym.Space) -> Column:
+        """The column of which actions are legal.
+
+        Raises:
+            InputError: If the actions are not Discrete.
+        """
+        if not isinstance(action_space, gym.spaces.Discrete):
+            raise InputError(f"replay: expected a Discrete action space for action masks, got {action_space}")
+        return cls((int(action_space.n),), np.dtype(np.bool_), np.dtype(np.bool_))
+
     @property
     def nbytes(self) -> int:
         """Bytes of one value."""

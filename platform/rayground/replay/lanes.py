@@ -20,9 +20,10 @@ import numpy as np
 
 from rayground.errors import CheckpointError, InputError
 from rayground.replay.columns import Column
+from rayground.replay.observations import DenseObservations, Observations, observations
 from rayground.replay.transition import Transition
 
-_COLUMNS = ("obs", "actions", "rewards", "flags")
+_COLUMNS = ("actions", "rewards", "flags")
 VALID, TERMINATED, TRUNCATED = np.uint8(1), np.uint8(2), np.uint8(4)
 
 
@@ -30,7 +31,8 @@ class Lanes:
     """Rings of slots side by side.
 
     Attributes:
-        obs: Observations, ``[rows, ...]``.
+        obs: Observations, one a row.
+        masks: Which actions are legal there, one a row; None if the environments do not say.
         actions: Actions, ``[rows, ...]``.
         rewards: float32 ``[rows]``.
         flags: uint8 ``[rows]``: 0 without a transition, else VALID with TERMINATED or TRUNCATED added.
@@ -47,6 +49,8 @@ class Lanes:
         "actions",
         "flags",
         "heads",
+        "mask_column",
+        "masks",
         "num_lanes",
         "num_rows",
         "num_used",
@@ -57,11 +61,20 @@ class Lanes:
         "waiting",
     )
 
-    def __init__(self, num_lanes: int, capacity: int, obs_column: Column, action_column: Column):
+    def __init__(
+        self,
+        num_lanes: int,
+        capacity: int,
+        obs_column: Column,
+        action_column: Column,
+        mask_column: Column | None = None,
+    ):
         """Makes empty lanes that hold at most ``capacity`` transitions together."""
         self.num_lanes, self.num_rows = num_lanes, num_rows(num_lanes, capacity)
-        self.obs_column, self.action_column = obs_column, action_column
-        self.obs, self.actions = obs_column.empty(self.num_rows), action_column.empty(self.num_rows)
+        self.obs_column, self.action_column, self.mask_column = obs_column, action_column, mask_column
+        self.obs = observations(obs_column, num_lanes, self.num_rows)
+        self.masks = DenseObservations(mask_column, self.num_rows, "action_masks") if mask_column else None
+        self.actions = action_column.empty(self.num_rows)
         self.rewards, self.flags = np.zeros(self.num_rows, np.float32), np.zeros(self.num_rows, np.uint8)
         self.heads, self.waiting = np.arange(num_lanes), np.zeros(num_lanes, np.bool_)
         self.num_used = self.size = 0
@@ -70,14 +83,15 @@ class Lanes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns."""
-        return self.obs.nbytes + self.actions.nbytes + self.rewards.nbytes + self.flags.nbytes
+        """Bytes in use."""
+        row = sum(column.itemsize * math.prod(column.shape[1:]) for column in (self.actions, self.rewards, self.flags))
+        return self.num_used * row + sum(store.nbytes(self.num_used) for store in self._stores())
 
-    def check(self, first_lane: int, obs: np.ndarray, actions: np.ndarray) -> None:
+    def check(self, first_lane: int, obs: np.ndarray, actions: np.ndarray, masks: np.ndarray | None) -> None:
         """Checks the shapes of what :meth:`write` is to write.
 
         Raises:
-            InputError: If they are not those of the spaces, or there are fewer lanes.
+            InputError: If they are not those of the spaces, there are fewer lanes, or masks that nobody expects.
         """
         num_steps, num = actions.shape[:2]
         if not 0 <= first_lane <= self.num_lanes - num:
@@ -85,9 +99,11 @@ class Lanes:
                 f"replay: expected lanes from 0 to {self.num_lanes - 1}, one for each environment, got {first_lane} to "
                 f"{first_lane + num - 1}"
             )
+        moments, mask_column = (num_steps + 1, num), self.mask_column
         for name, got, expected in (
-            ("observations", obs.shape, (num_steps + 1, num, *self.obs_column.shape)),
+            ("observations", obs.shape, (*moments, *self.obs_column.shape)),
             ("actions", actions.shape, (num_steps, num, *self.action_column.shape)),
+            ("action masks", masks if masks is None else masks.shape, mask_column and (*moments, *mask_column.shape)),
         ):
             if got != expected:
                 raise InputError(f"replay: expected {name} of shape {expected}, as the space says, got {got}")
@@ -99,6 +115,7 @@ class Lanes:
         actions: np.ndarray,
         rewards: np.ndarray,
         flags: np.ndarray,
+        masks: np.ndarray | None,
         fresh: bool,
     ) -> np.ndarray:
         """Writes T steps of N neighbouring lanes; the arrays are in the stored dtypes.
@@ -112,6 +129,7 @@ class Lanes:
             actions: ``[T, N, ...]``.
             rewards: ``[T, N]``.
             flags: ``[T, N]``, 0 where the row is no transition.
+            masks: ``[T + 1, N, A]`` legal actions; None where the lanes hold none.
             fresh: Cut all N lanes, whatever waits in them.
 
         Returns:
@@ -123,13 +141,16 @@ class Lanes:
         self._cut_unless_continued(heads, self.waiting[lanes], obs[0], fresh)
         if (surplus := num_steps - self.num_rows // self.num_lanes + 1) > 0:
             obs, actions, rewards, flags = (a[surplus:] for a in (obs, actions, rewards, flags))
+            masks = masks if masks is None else masks[surplus:]
             heads += surplus * self.num_lanes
             num_steps -= surplus
         steps = np.arange(0, (num_steps + 1) * self.num_lanes, self.num_lanes)
         rows = self.rows(heads + steps[:, None])
         self.size += int(np.count_nonzero(flags)) - int(np.count_nonzero(self.flags[rows]))
         written, last = rows[:-1], rows[-1]
-        self.obs[rows] = obs
+        self.obs.write(rows, obs)
+        if self.masks and masks is not None:
+            self.masks.write(rows, masks)
         self.actions[written] = actions
         self.rewards[written] = rewards
         self.flags[written] = flags
@@ -157,9 +178,9 @@ class Lanes:
         """The rows in which tickets live."""
         return tickets % self._modulus
 
-    def next_obs(self, rows: np.ndarray | np.integer) -> np.ndarray:
-        """The observations behind transitions: those of the next slots."""
-        return self.obs_column.to_given(self.obs.take(rows + self._stride, axis=0, mode="wrap"))
+    def next_rows(self, rows: np.ndarray | np.integer) -> np.ndarray:
+        """The rows of the next slots of the same lanes."""
+        return self.rows(rows + self._stride)
 
     def is_stored(self, tickets: np.ndarray) -> np.ndarray:
         """Which of these tickets, once given out, have not been overwritten since."""
@@ -192,11 +213,12 @@ class Lanes:
     def read(self, row: np.integer) -> Transition:
         """Copies the transition that a row holds."""
         flags = int(self.flags[row])
+        obs, next_obs = self.obs.take(np.stack([row, self.next_rows(row)]))
         return Transition(
-            obs=self.obs_column.to_given(self.obs[row].copy()),
+            obs=obs,
             action=self.action_column.to_given(self.actions[row].copy()),
             reward=float(self.rewards[row]),
-            next_obs=self.next_obs(row),
+            next_obs=next_obs,
             terminated=bool(flags & TERMINATED),
             truncated=bool(flags & TRUNCATED),
         )
@@ -204,7 +226,10 @@ class Lanes:
     def get_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Values that JSON holds exactly, and copies of the rows in use."""
         values: dict[str, Any] = {"heads": self.heads.tolist(), "waiting": self.waiting.tolist()}
-        return values, {name: getattr(self, name)[: self.num_used].copy() for name in _COLUMNS}
+        arrays = {name: getattr(self, name)[: self.num_used].copy() for name in _COLUMNS}
+        for store in self._stores():
+            arrays |= store.get_state(self.num_used)
+        return values, arrays
 
     def check_state(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Checks what :meth:`set_state` is to take over.
@@ -217,6 +242,8 @@ class Lanes:
             own, got = getattr(self, name), arrays.get(name)
             if got is None or got.dtype != own.dtype or got.shape != (used, *own.shape[1:]) or used > len(own):
                 raise CheckpointError(f"replay: expected {name} as this buffer stores them, got damaged ones or none")
+        for store in self._stores():
+            store.check_state(arrays, used)
         if not len(values.get("heads", ())) == len(values.get("waiting", ())) == self.num_lanes:
             raise CheckpointError(f"replay: expected write positions of {self.num_lanes} lanes, got others or none")
 
@@ -225,18 +252,19 @@ class Lanes:
         used = len(arrays["flags"])
         for name in _COLUMNS:
             getattr(self, name)[:used] = arrays[name]
+        for store in self._stores():
+            store.set_state(arrays)
         self.flags[used:] = 0
         self.heads[:], self.waiting[:] = values["heads"], values["waiting"]
         self.num_used, self.size = used, int(np.count_nonzero(self.flags))
 
     def _cut_unless_continued(self, heads: np.ndarray, waiting: np.ndarray, obs: np.ndarray, fresh: bool) -> None:
-        held = self.obs.take(self.rows(heads), axis=0)
-        if not fresh and held.tobytes() == obs.tobytes():
-            return
-        same = [not fresh and a.tobytes() == b.tobytes() for a, b in zip(held, obs, strict=True)]
-        cut = waiting & ~np.array(same)
+        cut = waiting if fresh else waiting & ~self.obs.equal(self.rows(heads), obs)
         heads += self.num_lanes * cut
         waiting &= ~cut
+
+    def _stores(self) -> list[Observations]:
+        return [self.obs, self.masks] if self.masks else [self.obs]
 
 
 def num_rows(num_lanes: int, capacity: int) -> int:

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from rayground.errors import InputError
+from rayground.replay import observations
 from rayground.replay.buffer import SlottedReplayBuffer
 from rayground.replay.columns import Column
 from rayground.replay.lanes import num_rows
@@ -66,6 +67,7 @@ class SlottedReplay:
         num_lanes: int,
         n_step: int,
         gamma: float,
+        action_masks: bool = False,
         seed: int | np.random.SeedSequence,
     ) -> SlottedReplayBuffer:
         """Makes the buffer; arguments as for :class:`SlottedReplayBuffer`, errors too."""
@@ -79,19 +81,23 @@ class SlottedReplay:
             prioritized=self.prioritized,
             alpha=self.alpha,
             priority_epsilon=self.priority_epsilon,
+            action_masks=action_masks,
             seed=seed,
         )
 
     def num_bytes(self, observation_space: gym.Space, action_space: gym.Space, num_lanes: int = 1) -> int:
-        """Bytes that a full buffer takes; another number of lanes makes a difference of a slot a lane.
+        """Bytes that a full buffer takes, without action masks; of frames, which shrink as they do, a careful estimate.
+
+        Another number of lanes makes a difference of a slot a lane.
 
         Raises:
             InputError: If a space is of a kind that the buffer does not hold.
         """
-        columns = Column.of(observation_space, "observation"), Column.of(action_space, "action")
         rows = num_rows(num_lanes, self.capacity)
+        obs = observations.num_bytes(Column.of(observation_space, "observation"), num_lanes, rows)
         # float32 reward and uint8 flags beside what the spaces need.
-        return rows * (sum(column.nbytes for column in columns) + 5) + self.prioritized * SumTree.num_bytes(rows)
+        others = rows * (Column.of(action_space, "action").nbytes + 5)
+        return obs + others + self.prioritized * SumTree.num_bytes(rows)
 
 
 _FOR_PRIORITIES = ("alpha", "beta", "priority_epsilon")

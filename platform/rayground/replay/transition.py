@@ -47,6 +47,8 @@ class Batch:
         indices: int64 tickets for ``update_priorities``: a ticket stays with its transition, so that one which was
             overwritten in the meantime is never mistaken for its successor. A uniform buffer, which has no priorities
             to update, saves the time and gives the rows in memory.
+        action_masks: bool ``[B, A]``: the actions that were legal at ``obs``; None if the environments do not say.
+        next_action_masks: The same at ``next_obs``.
     """
 
     obs: np.ndarray
@@ -56,3 +58,5 @@ class Batch:
     discounts: np.ndarray
     weights: np.ndarray
     indices: np.ndarray
+    action_masks: np.ndarray | None = None
+    next_action_masks: np.ndarray | None = None
