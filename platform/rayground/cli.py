@@ -17,6 +17,7 @@ import tyro
 
 from rayground import quiet
 from rayground.algorithms import state
+from rayground.algorithms.observers import add_callbacks
 from rayground.dry_run import describe
 from rayground.errors import InputError, RunError, closest
 from rayground.experiment import CheckpointRule, Experiment
@@ -129,7 +130,9 @@ def with_flags(experiment: Experiment, flags: Flags) -> tuple[Experiment, dict[s
     """The experiment as the flags change it, and the config settings that they changed, by name."""
     config = experiment.config.copy(copy_frozen=False)
     given = [f"{name}={value}" for name, value in flags.settings().items()]
-    changed = apply_overrides(config, [*given, *flags.set_])
+    changed = {key: new for key, (_, new) in apply_overrides(config, [*given, *flags.set_]).items()}
+    if added := add_callbacks(config, flags.callbacks()):
+        changed["callbacks_class"] = added
     checkpoints = experiment.checkpoints
     if flags.checkpoint_freq is not None:
         checkpoints = replace(checkpoints, every=flags.checkpoint_freq)
@@ -140,7 +143,7 @@ def with_flags(experiment: Experiment, flags: Flags) -> tuple[Experiment, dict[s
         stop=experiment.stop.with_flags(flags),
         checkpoints=checkpoints,
     )
-    return experiment, {key: new for key, (_, new) in changed.items()}
+    return experiment, changed
 
 
 def _resume(experiment: Experiment, flags: Flags, origin: Origin) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import pkgutil
 import sys
 import types
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,22 @@ FlagsT = TypeVar("FlagsT", bound=HasCheck)
 Int = Annotated[int | None, arg(metavar="INT", help_behavior_hint="")]
 Float = Annotated[float | None, arg(metavar="NUMBER", help_behavior_hint="")]
 Str = Annotated[str | None, arg(metavar="TEXT", help_behavior_hint="")]
+Switch = arg(help_behavior_hint="")
 Pairs = Annotated[tuple[str, ...], arg(name="set", metavar="KEY=VALUE", help_behavior_hint=""), UseAppendAction]
+
+
+@dataclass(frozen=True)
+class Adds:
+    """Marks a bool flag that adds an RLlib callback to the run.
+
+    >>> my_log: Annotated[bool, Adds("my_package.my_callbacks:MyLog")] = False
+
+    Attributes:
+        callback: Where its class is, as ``module:Class``; it is imported only where the flag is given, so that this
+            package needs none of them.
+    """
+
+    callback: str
 
 
 @dataclass(frozen=True)
@@ -39,7 +55,8 @@ class Flags:
 
     An experiment with flags of its own subclasses this, and hands the subclass to ``experiment.main(flags=...)``. Its
     fields name settings of the algorithm's config, of the types int, float, str and Literal, each also with None, or
-    bool; the default is None (False), so that what is left out stays as the experiment, or a resumed run, has it.
+    bool; the default is None (False), so that what is left out stays as the experiment, or a resumed run, has it. A
+    bool flag that is marked with :class:`Adds` adds a callback instead.
     """
 
     seed: Int = None
@@ -81,14 +98,32 @@ class Flags:
     set_: Pairs = ()
     """Any setting of the algorithm's config, such as lr=1e-4, replay.capacity=100000 or env_config.length=5; can be
     repeated."""
+    log_weights: Annotated[bool, Adds("callbacks:WeightHistograms"), Switch] = False
+    """Show histograms of the weights in TensorBoard, with every result."""
+    log_graph: Annotated[bool, Adds("callbacks:ModelGraph"), Switch] = False
+    """Show the graph of the model in TensorBoard."""
+    log_frames: Annotated[bool, Adds("callbacks:SampleFrames"), Switch] = False
+    """Show a few observed frames in TensorBoard and the run folder, with every result."""
+    log_q_values: Annotated[bool, Adds("callbacks:QValueStatistics"), Switch] = False
+    """Log mean, range, spread and action gap of the Q-values of what was last observed."""
     dry_run: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print the settings, the sizes and what would be written, and stop there."""
 
     def settings(self) -> dict[str, Any]:
         """The settings of the algorithm's config that flags of their own change, by name."""
-        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _NOT_SETTINGS}
+        others = _NOT_SETTINGS | _adding(type(self)).keys()
+        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in others}
         compiled = {"torch_compile_learner": self.compile}
         return {name: value for name, value in (named | compiled).items() if value is not None and value is not False}
+
+    def callbacks(self) -> list[type]:
+        """The callback classes that flags add.
+
+        Raises:
+            InputError: If one cannot be imported.
+        """
+        given = {name: path for name, path in _adding(type(self)).items() if getattr(self, name)}
+        return [_imported(_flag(name), path) for name, path in given.items()]
 
     def check(self) -> None:
         """Checks the values, alone and together; ``parse`` calls it (tyro would put its own box around an error).
@@ -139,6 +174,24 @@ _NOT_SETTINGS = frozenset(
     """seed num_seeds stop_reward stop_timesteps stop_iters stop_time_s checkpoint_freq compile resume storage_path name
     set_ dry_run""".split()  # noqa: SIM905
 )
+
+
+def _adding(flags_type: type[Flags]) -> dict[str, str]:
+    """Where the callbacks are that flags add, by the flags' names."""
+    hints = get_type_hints(flags_type, include_extras=True)
+    return {
+        field.name: mark.callback
+        for field in fields(flags_type)
+        for mark in getattr(hints[field.name], "__metadata__", ())
+        if isinstance(mark, Adds)
+    }
+
+
+def _imported(flag: str, path: str) -> type:
+    try:
+        return pkgutil.resolve_name(path)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"{flag}: expected the class {path}, but {error}") from None
 
 
 def parse(

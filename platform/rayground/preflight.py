@@ -14,6 +14,7 @@ from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
 
 from rayground import checks, quiet
 from rayground.algorithms.config import ArrayConfig
+from rayground.algorithms.observers import check_callbacks
 from rayground.budget import check_compiler, check_gpus, check_memory
 from rayground.errors import InputError, one_line
 from rayground.resources import check_room, gpus_wanted
@@ -41,7 +42,8 @@ def preflight(config: ArrayConfig, *, here: bool = True) -> Preflight:
         here: See :func:`check_devices`.
 
     Raises:
-        InputError: If there is no environment, it or the module breaks its contract, or something does not fit.
+        InputError: If there is no environment, it or the module breaks its contract, a callback can do nothing with
+            them, or something does not fit.
     """
     check_devices(config, here=here)
     if config.env is None:
@@ -56,6 +58,7 @@ def preflight(config: ArrayConfig, *, here: bool = True) -> Preflight:
     except Exception as error:
         raise InputError(f"the module could not be built: {one_line(error.__cause__ or error)}") from error
     config.check_module(module, *spaces)
+    check_callbacks(config, module)
     return Preflight(module, check_replay(config, *spaces))
 
 

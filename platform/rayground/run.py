@@ -27,6 +27,7 @@ from rayground.results.files import writing
 from rayground.results.folder import alone_in
 from rayground.results.loggers import RunLogger
 from rayground.results.runs import RunFiles
+from rayground.results.shown import TENSORBOARD
 from rayground.rollouts.group import EnvironmentCrash
 
 logger = logging.getLogger("rayground")
@@ -150,12 +151,13 @@ def _loop(
         result = algorithm.train()
         if interruption():
             logger.info("interrupted: saving a last checkpoint")
+        shown = result.pop(TENSORBOARD, {})
         row = make_row(result, clock)
         reason = "interrupted" if interruption() else _why_done(result) or experiment.stop.reason(row)
         if reason and SCORE not in row and not interruption():
             row |= _last_evaluation(algorithm)
         if algorithm.env_steps > before:  # the interruption may have ended the environments before they took a step
-            log.log(row)
+            log.log(row, shown)
             reporter.update(row)
         score = _score(row, bool(experiment.config.evaluation_interval))
         is_best = score is not None and experiment.checkpoints.keep_best > 0 and (best is None or score >= best)

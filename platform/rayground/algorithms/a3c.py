@@ -103,6 +103,11 @@ class A3CConfig(A2CConfig):
         return self.rollout_fragment_length * self.num_envs_per_env_runner
 
     @property
+    def sends_observations(self) -> bool:
+        """Runners that send gradients keep what they have observed."""
+        return self.parallelism == "data"
+
+    @property
     def explores_by_entropy(self) -> bool:
         """Whether entropy is part of the loss."""
         given = self.entropy_coeff_per_worker

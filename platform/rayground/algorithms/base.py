@@ -28,6 +28,7 @@ from rayground.algorithms import changes, evaluation, state
 from rayground.algorithms.checkpointed import CheckpointedAlgorithm
 from rayground.algorithms.config import ArrayConfig
 from rayground.algorithms.headline import EpisodeWindow
+from rayground.algorithms.observers import RecentObservations, check_callbacks, num_observations
 from rayground.algorithms.timing import PARTS, RunnerTimes, WallClock
 from rayground.errors import InputError, RunError
 from rayground.learners.group import make_learner, why_learners_fail
@@ -54,6 +55,7 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
         env_steps: Env steps taken so far.
         episodes: The finished episodes, and the window that headline metrics are over.
         clock: Divides the wall time between two results; what ``training_step`` does runs in its parts.
+        recent: The last observations of this iteration, for callbacks that want some; see ``observers.py``.
         interruption: Asked between steps; when true, an iteration or an evaluation ends early.
         own_config: The config as it was built, without the changes that training made.
         changes: The settings that have changed since, by name.
@@ -101,6 +103,8 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
         self._has_norms, self._observed = bool(running_norms(self.learner.policy_module)), Moments()
         self.own_config = self.config
         self.config.check_module(self.learner.policy_module, self.observation_space, self.action_space)
+        check_callbacks(self.config, self.learner.policy_module)
+        self.recent = RecentObservations(num_observations(self.callbacks))
         self.sync_weights()
         seed_everything(self.seed_for("driver"))
 
@@ -175,6 +179,8 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
             raise RunError(f"before env step {self.env_steps + 1}: {wrong}: expected a finite number")
         self.episodes.extend(sampled.episodes)
         self._runner_times.add(sampled.runner, sampled.seconds)
+        if self.recent.size and isinstance(sampled, Rollout):
+            self.recent.add(sampled)
         if self._has_norms:
             self._observed.merge(sampled.moments())
         if sampled.runner == 0:  # in this process
@@ -226,6 +232,7 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
     def _run_one_training_iteration(self) -> tuple[dict[str, Any], TrainIterCtx]:
         """RLlib repeats ``training_step`` until enough was sampled; ours does one iteration, and may end early."""
         with self.metrics.log_time((TIMERS, TRAINING_ITERATION_TIMER)), TrainIterCtx(algo=self) as context:
+            self.recent.clear()
             self.training_step()
             if self._observed.count:  # nothing waits at the end of an iteration, for a checkpoint would not have it
                 self.sync_weights()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,10 +13,12 @@ import gymnasium as gym
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.connectors.connector_v2 import ConnectorV2
-from ray.rllib.core.rl_module.rl_module import RLModule
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 
 from rayground import quiet
 from rayground.algorithms.connectors import completed
+from rayground.algorithms.default_net import fitted
 from rayground.algorithms.limits import Number
 from rayground.algorithms.processes import check_processes
 from rayground.algorithms.supported import EVALUATION, FIRED, HINTS, NEVER_CALLED, NUMBERS, RLLIBS_OWN, SUPPORTED
@@ -127,23 +128,20 @@ class ArrayConfig(AlgorithmConfig):
     def _validate_by_rllib(self) -> None:
         super().validate()
 
-    def model_config_of_user(self, defaults: dict[str, Any]) -> dict[str, Any]:
-        """The settings of the default net: ``defaults``, with what ``model_config`` changes in them.
+    def default_image_spec(self) -> RLModuleSpec:
+        """The default module for images; :meth:`get_default_rl_module_spec` gives that for all other observations."""
+        raise NotImplementedError
 
-        Raises:
-            InputError: If ``model_config`` has any other setting.
-        """
-        given: Any = self._model_config
-        if dataclasses.is_dataclass(given) and not isinstance(given, type):
-            usual = dataclasses.asdict(type(given)())
-            given = {key: value for key, value in dataclasses.asdict(given).items() if value != usual[key]}
-        for key in given:
-            if key not in defaults:
-                raise InputError(
-                    f"model_config: {key!r} is not supported{closest(key, defaults)}; "
-                    f"known are {', '.join(defaults)}, or give rl_module_spec"
-                )
-        return defaults | dict(given)
+    def get_rl_module_spec(self, *args: Any, **kwargs: Any) -> RLModuleSpec:
+        """RLlib's, whose default fits the observations."""
+        return fitted(super().get_rl_module_spec(*args, **kwargs), self, self.default_image_spec)
+
+    def get_multi_rl_module_spec(self, **kwargs: Any) -> MultiRLModuleSpec:
+        """RLlib's, whose default fits the observations."""
+        spec = super().get_multi_rl_module_spec(**kwargs)
+        for single in spec.rl_module_specs.values():
+            fitted(single, self, self.default_image_spec)
+        return spec
 
     def build_learner_group(self, *, rl_module_spec: Any, placement_group: Any = None, **_: Any) -> Group:
         """RLlib's group of learners, in our variant that ends at once."""
@@ -157,6 +155,11 @@ class ArrayConfig(AlgorithmConfig):
         """
         pipeline = super().build_env_to_module_connector(env, spaces, device)
         return completed(pipeline, has_own=self._env_to_module_connector is not None)
+
+    @property
+    def sends_observations(self) -> bool:
+        """Whether what the runners have observed comes to the main process."""
+        return True
 
     def check_module(self, module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
         """Checks that a built module gives what the algorithm reads; each algorithm says what that is.
@@ -198,6 +201,8 @@ class ArrayConfig(AlgorithmConfig):
                 raise InputError(f"{key}: expected True or False, got {value!r}")
         if self.rollout_fragment_length != "auto":
             Number(1, whole=True).check(self.rollout_fragment_length, "rollout_fragment_length")
+        if not isinstance(self.clip_rewards, bool | None):
+            Number(0, above=True).check(self.clip_rewards, "clip_rewards")
         _check_vectorize_mode(self.gym_env_vectorize_mode, "gym_env_vectorize_mode")
         if self.grad_clip_by not in (ways := ("global_norm", "norm", "value")):
             hint = closest(str(self.grad_clip_by), ways)

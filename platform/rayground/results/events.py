@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 
 from rayground.results.files import append_whole, write_atomically
+from rayground.results.shown import Shown
 
 _HEADER = struct.Struct("<QI")
 """A record of an event file: length of the payload, its checksum, the payload, the payload's checksum."""
 _FOOTER_BYTES = 4
 _BINS = 30
+NOTHING = Shown()
 
 
 class EventWriter:
@@ -52,13 +54,16 @@ class EventWriter:
             events.append(Event(wall_time=time.time(), step=purge_step, session_log=start))
         self._append(*events)
 
-    def add(self, step: int, scalars: Mapping[str, float], samples: Mapping[str, np.ndarray]) -> None:
+    def add(
+        self, step: int, scalars: Mapping[str, float], samples: Mapping[str, np.ndarray], shown: Shown = NOTHING
+    ) -> None:
         """Appends points, all or none.
 
         Args:
             step: Where they are on the x axis.
             scalars: Numbers by tag.
             samples: Numbers ``[N]`` by tag, shown as histograms.
+            shown: More samples, pictures and graphs.
 
         Raises:
             OSError: If they cannot be written.
@@ -68,9 +73,19 @@ class EventWriter:
         from torch.utils.tensorboard.summary import histogram
 
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
-        for tag, sample in samples.items():
+        for tag, sample in (*samples.items(), *shown.samples.items()):
             values.extend(histogram(tag, sample, bins=_BINS).value)
-        self._append(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        for tag, picture in shown.pictures.items():
+            image = Summary.Image(
+                height=picture.height,
+                width=picture.width,
+                colorspace=picture.channels,
+                encoded_image_string=picture.png,
+            )
+            values.append(Summary.Value(tag=tag, image=image))
+        now = time.time()
+        graphs = [Event(wall_time=now, step=step, graph_def=graph) for graph in shown.graphs]
+        self._append(*graphs, Event(wall_time=now, step=step, summary=Summary(value=values)))
 
     def _append(self, *events: Any) -> None:
         from tensorboard.summary.writer.record_writer import RecordWriter

@@ -1,4 +1,4 @@
-"""Writes the results of a run as JSON lines, CSV and TensorBoard scalars, all current after every result."""
+"""Writes the results of a run as JSON lines, CSV, TensorBoard events and pictures, all current after every result."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import math
 import numbers
 import reprlib
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ import numpy as np
 from rayground.errors import InputError, RunError
 from rayground.results.events import EventWriter, cut_events, wait_for_later_name
 from rayground.results.files import absolute, append_whole, read_rows, write_atomically, writing
+from rayground.results.shown import Shown, sort_out
 
 Row = dict[str, Any]
+IMAGES = "images"
 
 
 class RunLogger:
@@ -27,7 +30,8 @@ class RunLogger:
     ``result.json`` has one strict-JSON object a line; non-finite numbers are null. ``progress.csv`` has a column for
     every key ever logged, in order of first appearance: a key that comes late widens the file. TensorBoard gets the
     finite numbers under their keys, with env steps as x axis. Lists are JSON lists and TensorBoard histograms, and
-    not in the CSV. When :meth:`log` returns, the operating system has all three: ``kill -9`` loses nothing.
+    not in the CSV. The newest picture of each tag is also a file, ``images/<tag>.png``. When :meth:`log` returns, the
+    operating system has all of it: ``kill -9`` loses nothing.
 
     There is nothing to close: no file stays open.
     """
@@ -64,28 +68,32 @@ class RunLogger:
             write_atomically(self._csv, csv_text(self._columns, rows))
         else:  # pandas reads no empty file
             self._csv.unlink(missing_ok=True)
+        shutil.rmtree(self._folder / IMAGES, ignore_errors=True)  # the next result draws them anew
         cut_events(self._folder, env_steps)
         wait_for_later_name(self._folder)
 
-    def log(self, row: Mapping[str, Any]) -> None:
+    def log(self, row: Mapping[str, Any], shown: Mapping[str, Any] | None = None) -> None:
         """Appends one result.
 
         Args:
             row: Numbers (also of numpy or torch), strings, None, and lists or 1-D arrays of these, by keys whose
                 parts are joined with ``/``. ``env_steps`` and ``iteration`` are needed.
+            shown: What only TensorBoard shows, by tag; see :mod:`rayground.results.shown`.
 
         Raises:
             ValueError: If ``env_steps`` or ``iteration`` is missing or no integer.
             RunError: If a value is of another type, or the disk takes no more.
         """
         plain = {key: plain_value(key, value) for key, value in row.items()}
+        sorted_out = sort_out(shown or {})
         for key in ("env_steps", "iteration"):
             if not isinstance(plain.get(key), int):
                 raise ValueError(f"result row: expected an integer {key!r}, got {plain.get(key)!r}")
         with writing(self._folder):
             append_whole(self._json, json_line(plain))
             self._append_csv(plain)
-            self._append_events(plain)
+            self._append_events(plain, sorted_out)
+            self._write_pictures(sorted_out)
 
     def _append_csv(self, row: Row) -> None:
         late = [key for key in csv_columns([row]) if key not in self._columns]
@@ -95,13 +103,19 @@ class RunLogger:
         else:
             append_whole(self._csv, csv_line(self._columns, row))
 
-    def _append_events(self, row: Row) -> None:
+    def _append_events(self, row: Row, shown: Shown) -> None:
         scalars = {key: value for key, value in row.items() if _is_number(value)}
         lists = {
             key: [entry for entry in value if _is_number(entry)] for key, value in row.items() if type(value) is list
         }
         samples = {key: np.array(sample, np.float64) for key, sample in lists.items() if sample}
-        self._events.add(row["env_steps"], scalars, samples)
+        self._events.add(row["env_steps"], scalars, samples, shown)
+
+    def _write_pictures(self, shown: Shown) -> None:
+        for tag, picture in shown.pictures.items():
+            file = self._folder / IMAGES / f"{tag}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, picture.png)
 
 
 def plain_value(key: str, value: Any) -> Any:
