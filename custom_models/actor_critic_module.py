@@ -18,15 +18,15 @@ from ray.rllib.core.rl_module.apis import ValueFunctionAPI
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from torch import Tensor, nn
 
-from custom_models.net_module import NetModule, net_spec, tried_net_spec
-from custom_models.nets import ActorCriticMLP, drop_value
+from custom_models.net_module import IMAGE, NetModule, net_spec, tried_net_spec
+from custom_models.nets import ActorCriticCNN, ActorCriticMLP, drop_value
 
 
 class ActorCriticModule(NetModule, ValueFunctionAPI):
     """A policy and a value function.
 
     Read from ``model_config``: ``net`` (the class) and ``net_kwargs``, which ``actor_critic_mlp`` and
-    ``actor_critic_module`` put there. A module for acting only is without what its net names in ``value_only``.
+    its like put there. A module for acting only is without what its net names in ``value_only``.
 
     Attributes:
         net: The net, with ``policy``, ``value`` and ``forward``; see ``custom_models.nets``.
@@ -118,6 +118,21 @@ def actor_critic_mlp(
             "log_std_init": log_std_init,
         },
     )
+
+
+def actor_critic_cnn(log_std_init: float = 0.0) -> RLModuleSpec:
+    """Policy and value on frames ``[C, H, W]``, uint8 (``custom_models.nets.ActorCriticCNN``).
+
+    Args:
+        log_std_init: With a Box of actions, the logarithm of the first standard deviation.
+
+    Returns:
+        The spec for ``config.rl_module(rl_module_spec=...)``.
+
+    Raises:
+        ValueError: If the argument is wrong.
+    """
+    return tried_net_spec(ActorCriticModule, ActorCriticCNN, {"log_std_init": log_std_init}, IMAGE)
 
 
 def actor_critic_module(net_class: type[nn.Module], **net_kwargs: Any) -> RLModuleSpec:

@@ -8,11 +8,17 @@ import json
 from typing import Any, TypeVar
 
 import gymnasium as gym
+import numpy as np
 import torch
 from ray.rllib.core.rl_module.apis import InferenceOnlyAPI
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch import TorchRLModule
 from torch import nn
+
+from custom_models.nets.nature_cnn import SMALLEST_SIDE
+
+VECTOR = gym.spaces.Box(0.0, 1.0, (1,))
+IMAGE = gym.spaces.Box(0, 255, (1, SMALLEST_SIDE, SMALLEST_SIDE), np.uint8)
 
 Self = TypeVar("Self", bound="NetModule")
 
@@ -96,17 +102,26 @@ def net_spec(module_class: type[NetModule], net_class: type[nn.Module], net_kwar
 
 
 def tried_net_spec(
-    module_class: type[NetModule], net_class: type[nn.Module], net_kwargs: dict[str, Any]
+    module_class: type[NetModule],
+    net_class: type[nn.Module],
+    net_kwargs: dict[str, Any],
+    observation_space: gym.Space = VECTOR,
 ) -> RLModuleSpec:
-    """Does what :func:`net_spec` does, for nets that take any spaces: wrong arguments are found at once.
+    """Does what :func:`net_spec` does, for nets of ours: wrong arguments are found at once.
 
-    The net is built on the smallest spaces, without memory or random numbers.
+    The net is built without memory or random numbers.
+
+    Args:
+        module_class: The module's class.
+        net_class: The net's class.
+        net_kwargs: Its keyword arguments.
+        observation_space: The smallest that the net takes, ``VECTOR`` or ``IMAGE``.
 
     Raises:
         ValueError: If an argument is wrong.
     """
     with torch.device("meta"):
-        net_class(gym.spaces.Box(0.0, 1.0, (1,)), gym.spaces.Discrete(1), **net_kwargs)
+        net_class(observation_space, gym.spaces.Discrete(1), **net_kwargs)
     return net_spec(module_class, net_class, net_kwargs)
 
 

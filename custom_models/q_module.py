@@ -13,21 +13,26 @@ from ray.rllib.algorithms.dqn.dqn_learner import QF_NEXT_PREDS, QF_PREDS, QF_TAR
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.utils import make_target_network
 from ray.rllib.core.rl_module.apis import QNetAPI, TargetNetworkAPI
-from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 from torch import Tensor, nn
 
-from custom_models.net_module import NetModule, net_spec, tried_net_spec
-from custom_models.nets import DuelingMLP, PlainMLP
+from custom_models.net_module import IMAGE, NetModule, net_spec, tried_net_spec
+from custom_models.nets import DuelingCNN, DuelingMLP, PlainCNN, PlainMLP, noisy_layers
+from custom_models.nets.noisy import SIGMA0, noise
 
 ACTION_MASK = "action_mask"
 NEXT_ACTION_MASK = "next_action_mask"
 
 
 class QModule(NetModule, QNetAPI, TargetNetworkAPI):
-    """A Q-network, its target network and epsilon-greedy exploration.
+    """A Q-network, its target network and exploration: epsilon-greedy, or by the noise of a noisy net.
+
+    A net with ``NoisyLinear`` layers acts on its largest Q-values always, and draws new noise for every exploring
+    forward pass and for each of the three in training (Fortunato et al., 2018, sections 3.1 and 3.2); evaluation is
+    without noise.
 
     Read from ``model_config``: ``net`` (the class) and ``net_kwargs``, which ``dueling_mlp``, ``plain_mlp`` and
-    ``q_module`` put there, and what RLlib's DQN adds: ``epsilon``, ``double_q``, ``num_atoms``.
+    their like put there, and what RLlib's DQN adds: ``epsilon``, ``double_q``, ``num_atoms``.
 
     Attributes:
         net: The Q-network, ``[B, *observation_space.shape] -> [B, A]``.
@@ -46,6 +51,7 @@ class QModule(NetModule, QNetAPI, TargetNetworkAPI):
         if self.model_config.get("num_atoms", 1) > 1:
             raise ValueError("QModule: expected num_atoms=1, it learns no distribution of returns")
         super().setup()
+        self._noisy_layers = noisy_layers(self.net)
         self._net_takes_mask = ACTION_MASK in inspect.signature(self.net.forward).parameters
         self._epsilon_schedule = _schedule(self.model_config.get("epsilon"))
 
@@ -71,7 +77,7 @@ class QModule(NetModule, QNetAPI, TargetNetworkAPI):
             return {Columns.ACTIONS: self.compute_q_values(batch)[QF_PREDS].argmax(dim=1)}
 
     def _forward_exploration(self, batch: dict[str, Any], t: int | None = None, **kwargs: Any) -> dict[str, Tensor]:
-        """Returns epsilon-greedy ``actions`` ``[B]``: uniform over the legal ones with probability epsilon(t).
+        """Returns ``actions`` ``[B]``: a noisy net's best, else one of all legal ones with probability epsilon(t).
 
         Args:
             batch: ``obs`` ``[B, ...]``, perhaps ``action_mask`` ``[B, A]``.
@@ -79,8 +85,11 @@ class QModule(NetModule, QNetAPI, TargetNetworkAPI):
             **kwargs: Unused.
 
         Raises:
-            ValueError: If ``t`` or the epsilon schedule is missing.
+            ValueError: If ``t`` or the epsilon schedule is missing, and the net is not noisy.
         """
+        if self._noisy_layers:
+            with noise(self._noisy_layers):
+                return self._forward_inference(batch)
         epsilon = self.epsilon(t)
         with torch.no_grad():
             q = self.compute_q_values(batch)[QF_PREDS]
@@ -90,11 +99,13 @@ class QModule(NetModule, QNetAPI, TargetNetworkAPI):
             return {Columns.ACTIONS: scores.argmax(dim=1)}
 
     def epsilon(self, t: int | None) -> float:
-        """Returns the share of exploratory actions at ``t`` env steps.
+        """Returns the share of exploratory actions at ``t`` env steps; 0 of a noisy net.
 
         Raises:
-            ValueError: If ``t`` or the schedule is missing.
+            ValueError: If ``t`` or the schedule is missing, and the net is not noisy.
         """
+        if self._noisy_layers:
+            return 0.0
         if t is None:
             raise ValueError("QModule: exploration needs t, the env steps so far: forward_exploration(batch, t=...)")
         if self._epsilon_schedule is None:
@@ -128,6 +139,11 @@ class QModule(NetModule, QNetAPI, TargetNetworkAPI):
         return ["target_net"]
 
 
+def is_noisy(module: RLModule) -> bool:
+    """Whether a module explores by the noise of its net, and not by epsilon."""
+    return isinstance(module, QModule) and bool(module._noisy_layers)
+
+
 def _schedule(epsilon: Any) -> Callable[[int], float] | None:
     """Makes a function of env steps of a number, RLlib's ``[[env_steps, value], ...]``, or a function already."""
     if epsilon is None or callable(epsilon):
@@ -146,6 +162,8 @@ def dueling_mlp(
     activation: str = "relu",
     head_hidden: int | None = None,
     normalize_observations: bool = False,
+    noisy: bool = False,
+    sigma0: float = SIGMA0,
 ) -> RLModuleSpec:
     """A dueling Q-network on fully connected layers (``custom_models.nets.DuelingMLP``).
 
@@ -154,6 +172,8 @@ def dueling_mlp(
         activation: Name of the activation.
         head_hidden: Units of the hidden layer in each stream of the head; None for none.
         normalize_observations: Whether Box observations are normalized by their running mean and variance.
+        noisy: Whether the net explores by noise in its head, instead of by epsilon.
+        sigma0: How much noise the head starts with, with ``noisy``.
 
     Returns:
         The spec for ``config.rl_module(rl_module_spec=...)``.
@@ -169,12 +189,18 @@ def dueling_mlp(
             "activation": activation,
             "head_hidden": head_hidden,
             "normalize_observations": normalize_observations,
+            "noisy": noisy,
+            "sigma0": sigma0,
         },
     )
 
 
 def plain_mlp(
-    hidden: Sequence[int] = (256,), activation: str = "relu", normalize_observations: bool = False
+    hidden: Sequence[int] = (256,),
+    activation: str = "relu",
+    normalize_observations: bool = False,
+    noisy: bool = False,
+    sigma0: float = SIGMA0,
 ) -> RLModuleSpec:
     """A Q-network on fully connected layers (``custom_models.nets.PlainMLP``).
 
@@ -182,6 +208,8 @@ def plain_mlp(
         hidden: Units of each layer.
         activation: Name of the activation.
         normalize_observations: Whether Box observations are normalized by their running mean and variance.
+        noisy: Whether the net explores by noise in its head, instead of by epsilon.
+        sigma0: How much noise the head starts with, with ``noisy``.
 
     Returns:
         The spec for ``config.rl_module(rl_module_spec=...)``.
@@ -192,8 +220,48 @@ def plain_mlp(
     return tried_net_spec(
         QModule,
         PlainMLP,
-        {"hidden": hidden, "activation": activation, "normalize_observations": normalize_observations},
+        {
+            "hidden": hidden,
+            "activation": activation,
+            "normalize_observations": normalize_observations,
+            "noisy": noisy,
+            "sigma0": sigma0,
+        },
     )
+
+
+def dueling_cnn(noisy: bool = False, head_hidden: int | None = 512, sigma0: float = SIGMA0) -> RLModuleSpec:
+    """A dueling Q-network on frames ``[C, H, W]``, uint8 (``custom_models.nets.DuelingCNN``).
+
+    Args:
+        noisy: Whether the net explores by noise in its linear layers, instead of by epsilon.
+        head_hidden: Units of the hidden layer in each stream of the head; None for streams of one layer each behind a
+            linear layer that they share.
+        sigma0: How much noise the layers start with, with ``noisy``.
+
+    Returns:
+        The spec for ``config.rl_module(rl_module_spec=...)``.
+
+    Raises:
+        ValueError: If an argument is wrong.
+    """
+    return tried_net_spec(QModule, DuelingCNN, {"head_hidden": head_hidden, "noisy": noisy, "sigma0": sigma0}, IMAGE)
+
+
+def plain_cnn(noisy: bool = False, sigma0: float = SIGMA0) -> RLModuleSpec:
+    """The Nature DQN's Q-network on frames ``[C, H, W]``, uint8 (``custom_models.nets.PlainCNN``).
+
+    Args:
+        noisy: Whether the net explores by noise in its linear layers, instead of by epsilon.
+        sigma0: How much noise the layers start with, with ``noisy``.
+
+    Returns:
+        The spec for ``config.rl_module(rl_module_spec=...)``.
+
+    Raises:
+        ValueError: If an argument is wrong.
+    """
+    return tried_net_spec(QModule, PlainCNN, {"noisy": noisy, "sigma0": sigma0}, IMAGE)
 
 
 def q_module(net_class: type[nn.Module], **net_kwargs: Any) -> RLModuleSpec:

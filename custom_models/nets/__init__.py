@@ -14,28 +14,33 @@ A net that plugs into Rayground, also one of your own, is an ``nn.Module`` with 
 
 from torch import nn
 
-from custom_models.nets.actor_critic import ActorCriticMLP, drop_value
+from custom_models.nets.actor_critic import ActorCriticCNN, ActorCriticMLP, drop_value
 from custom_models.nets.dueling import DuelingHead
 from custom_models.nets.encoder import observation_encoder
 from custom_models.nets.mlp import DuelingMLP, MLPTorso, PlainMLP
 from custom_models.nets.nature_cnn import NatureCNN
-from custom_models.nets.noisy import NoisyLinear
+from custom_models.nets.noisy import NoisyLinear, noisy_layers
 from custom_models.nets.normalizer import RunningNorm, running_norms
+from custom_models.nets.q_cnn import DuelingCNN, PlainCNN
 
-NETS: tuple[type[nn.Module], ...] = (ActorCriticMLP, DuelingMLP, PlainMLP)
+NETS: tuple[type[nn.Module], ...] = (ActorCriticCNN, ActorCriticMLP, DuelingCNN, DuelingMLP, PlainCNN, PlainMLP)
 """The nets that an exported policy may name without the caller handing in their class."""
 
 __all__ = [
     "NETS",
+    "ActorCriticCNN",
     "ActorCriticMLP",
+    "DuelingCNN",
     "DuelingHead",
     "DuelingMLP",
     "MLPTorso",
     "NatureCNN",
     "NoisyLinear",
+    "PlainCNN",
     "PlainMLP",
     "RunningNorm",
     "drop_value",
+    "noisy_layers",
     "observation_encoder",
     "running_norms",
 ]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from custom_models.nets.arguments import activation_function, layer_size
-from custom_models.nets.dense import DenseLayers
+from custom_models.nets.noisy import LinearMaker
 
 
 class DuelingHead(nn.Module):
@@ -20,6 +20,7 @@ class DuelingHead(nn.Module):
         num_actions: A.
         hidden: Units of each stream's own hidden layer; None for no such layer.
         activation: Name of the activation after the hidden layers.
+        linear: What makes the linear layers.
 
     Raises:
         ValueError: If a size is no positive int, or the activation is unknown.
@@ -27,16 +28,23 @@ class DuelingHead(nn.Module):
 
     combine: Tensor
 
-    def __init__(self, in_features: int, num_actions: int, hidden: int | None = None, activation: str = "relu") -> None:
+    def __init__(
+        self,
+        in_features: int,
+        num_actions: int,
+        hidden: int | None = None,
+        activation: str = "relu",
+        linear: LinearMaker = nn.Linear,
+    ) -> None:
         super().__init__()
         self.num_actions = num_actions
         activation_function(activation)
         self.streams: nn.Module
         if hidden is None:
-            self.streams = nn.Linear(in_features, 1 + num_actions)
+            self.streams = linear(in_features, 1 + num_actions)
         else:
             units = layer_size(hidden, "the dueling head's hidden layer")
-            self.streams = _TwoStreams(in_features, num_actions, units, activation)
+            self.streams = _TwoStreams(in_features, num_actions, units, activation, linear)
         # V + A - mean(A) is a fixed linear map of (V, A). One matrix product instead of mean, difference and sum
         # makes the head nearly as cheap as a plain one, forward and backward.
         # In NumPy: torch.eye on the device "meta", where specs try their nets, imports torch's compiler for a second.
@@ -66,10 +74,13 @@ class DuelingHead(nn.Module):
 class _TwoStreams(nn.Module):
     """V and A from separate hidden layers: ``[B, F] -> [B, 1 + A]``."""
 
-    def __init__(self, in_features: int, num_actions: int, hidden: int, activation: str) -> None:
+    def __init__(self, in_features: int, num_actions: int, hidden: int, activation: str, linear: LinearMaker) -> None:
         super().__init__()
-        self.value = nn.Sequential(DenseLayers(in_features, [hidden], activation), nn.Linear(hidden, 1))
-        self.advantages = nn.Sequential(DenseLayers(in_features, [hidden], activation), nn.Linear(hidden, num_actions))
+        self.value_hidden, self.value = linear(in_features, hidden), linear(hidden, 1)
+        self.advantages_hidden, self.advantages = linear(in_features, hidden), linear(hidden, num_actions)
+        self.activation = activation_function(activation)
 
     def forward(self, features: Tensor) -> Tensor:
-        return torch.cat([self.value(features), self.advantages(features)], dim=1)
+        value = self.value.forward(self.activation(self.value_hidden.forward(features)))
+        advantages = self.advantages.forward(self.activation(self.advantages_hidden.forward(features)))
+        return torch.cat([value, advantages], dim=1)

@@ -24,17 +24,27 @@ def observation_encoder(space: gym.Space, normalize: bool = False) -> FlatEncode
         A module ``[B, *space.shape] -> [B, F]`` (float32) with ``out_features``, which is F.
 
     Raises:
-        ValueError: If the space is of another kind, or not one that can be normalized.
+        ValueError: If the space is of another kind, one of images, or not one that can be normalized.
     """
     if not isinstance(normalize, bool):
         raise ValueError(f"normalize_observations: expected True or False, got {normalize!r}")
     if normalize and not isinstance(space, gym.spaces.Box):
         raise ValueError(f"normalize_observations: expected a Box observation space, got {space}: leave it out")
+    if is_image(space):
+        raise ValueError(
+            f"observation space: expected vectors, got a {space.dtype} Box {list(space.shape or ())}: take a net for "
+            "images, dueling_cnn(), plain_cnn() or actor_critic_cnn(), or flatten small ones in the environment"
+        )
     if isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
         return FlatEncoder(space, normalize)
     if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         return OneHotEncoder(space)
     raise ValueError(f"observation space: expected Box, Discrete, MultiDiscrete or MultiBinary, got {space}")
+
+
+def is_image(space: gym.Space) -> bool:
+    """Whether observations are images: a Box of three dimensions, whatever its numbers are."""
+    return isinstance(space, gym.spaces.Box) and len(space.shape) == 3
 
 
 class FlatEncoder(nn.Module):

@@ -11,6 +11,7 @@ from custom_models.nets.arguments import num_discrete_actions
 from custom_models.nets.dense import DenseLayers
 from custom_models.nets.dueling import DuelingHead
 from custom_models.nets.encoder import observation_encoder
+from custom_models.nets.noisy import SIGMA0, linear_maker
 
 
 class MLPTorso(nn.Module):
@@ -55,6 +56,8 @@ class PlainMLP(nn.Module):
         hidden: Units of each layer of the torso.
         activation: Name of the torso's activation.
         normalize_observations: Whether Box observations pass a ``RunningNorm``.
+        noisy: Whether the head is made of ``NoisyLinear`` layers.
+        sigma0: How much noise they start with, with ``noisy``.
 
     Raises:
         ValueError: If a space is not supported, or an argument is wrong.
@@ -67,10 +70,12 @@ class PlainMLP(nn.Module):
         hidden: Sequence[int] = (256,),
         activation: str = "relu",
         normalize_observations: bool = False,
+        noisy: bool = False,
+        sigma0: float = SIGMA0,
     ) -> None:
         super().__init__()
         self.torso = MLPTorso(observation_space, hidden, activation, normalize_observations)
-        self.head = nn.Linear(self.torso.out_features, num_discrete_actions(action_space))
+        self.head = linear_maker(noisy, sigma0)(self.torso.out_features, num_discrete_actions(action_space))
 
     def forward(self, obs: Tensor) -> Tensor:
         """Returns the action values ``[B, A]`` of observations ``[B, *observation_space.shape]``."""
@@ -87,6 +92,8 @@ class DuelingMLP(nn.Module):
         activation: Name of the activation in torso and head.
         head_hidden: Units of the hidden layer in each stream of the head; None for none.
         normalize_observations: Whether Box observations pass a ``RunningNorm``.
+        noisy: Whether the head is made of ``NoisyLinear`` layers.
+        sigma0: How much noise they start with, with ``noisy``.
 
     Raises:
         ValueError: If a space is not supported, or an argument is wrong.
@@ -100,10 +107,14 @@ class DuelingMLP(nn.Module):
         activation: str = "relu",
         head_hidden: int | None = None,
         normalize_observations: bool = False,
+        noisy: bool = False,
+        sigma0: float = SIGMA0,
     ) -> None:
         super().__init__()
         self.torso = MLPTorso(observation_space, hidden, activation, normalize_observations)
-        self.head = DuelingHead(self.torso.out_features, num_discrete_actions(action_space), head_hidden, activation)
+        linear = linear_maker(noisy, sigma0)
+        actions = num_discrete_actions(action_space)
+        self.head = DuelingHead(self.torso.out_features, actions, head_hidden, activation, linear)
 
     def forward(self, obs: Tensor, action_mask: Tensor | None = None) -> Tensor:
         """Returns the action values.

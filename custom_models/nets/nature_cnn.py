@@ -7,20 +7,50 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from custom_models.nets.noisy import LinearMaker
+
 SMALLEST_SIDE = 36
 """Pixels; of a smaller frame the convolutions would leave nothing."""
 
 
-class NatureCNN(nn.Module):
-    """Three convolutions and one linear layer, each followed by a ReLU, over frames stacked along the first axis.
+class NatureConvolutions(nn.Sequential):
+    """Three convolutions without padding, each followed by a ReLU, over frames stacked along the first axis.
 
-    Weights start as PyTorch's layers start them. The convolutions go without padding.
+    Weights start as PyTorch's layers start them.
 
     Args:
         observation_space: A uint8 Box ``[C, H, W]``, H and W at least 36: C frames (or channels), 0 to 255.
 
     Attributes:
-        convolutions: ``[B, C, H, W]`` float32 in 0 to 1 -> ``[B, linear.in_features]``.
+        out_features: F, the number of features: 64 for each position of the last convolution.
+
+    Raises:
+        ValueError: If the space is of another kind, or its frames are too small.
+    """
+
+    def __init__(self, observation_space: gym.Space) -> None:
+        channels, *sides = frame_shape(observation_space)
+        layers = (nn.Conv2d(channels, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1))
+        super().__init__(*(part for layer in layers for part in (layer, nn.ReLU())), nn.Flatten())
+        for kernel, step in ((layer.kernel_size[0], layer.stride[0]) for layer in layers):
+            sides = [(side - kernel) // step + 1 for side in sides]
+        self.out_features = layers[-1].out_channels * sides[0] * sides[1]
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Returns the features ``[B, F]`` of observations ``[B, C, H, W]``, uint8 (or 0 to 255 in another type)."""
+        # Scaled here and not by the environment: frames travel, and wait in replay, at a byte per pixel.
+        return super().forward(obs.float() / 255.0)
+
+
+class NatureCNN(nn.Module):
+    """The convolutions and one linear layer, followed by a ReLU.
+
+    Args:
+        observation_space: See :class:`NatureConvolutions`.
+        linear: What makes the linear layer of its two sizes.
+
+    Attributes:
+        convolutions: ``[B, C, H, W]`` -> ``[B, linear.in_features]``.
         linear: The layer behind them.
         out_features: F = 512, the number of features.
 
@@ -28,20 +58,15 @@ class NatureCNN(nn.Module):
         ValueError: If the space is of another kind, or its frames are too small.
     """
 
-    def __init__(self, observation_space: gym.Space) -> None:
+    def __init__(self, observation_space: gym.Space, linear: LinearMaker = nn.Linear) -> None:
         super().__init__()
-        channels, *sides = frame_shape(observation_space)
-        layers = (nn.Conv2d(channels, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1))
-        self.convolutions = nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())), nn.Flatten())
-        for kernel, step in ((layer.kernel_size[0], layer.stride[0]) for layer in layers):
-            sides = [(side - kernel) // step + 1 for side in sides]
+        self.convolutions = NatureConvolutions(observation_space)
         self.out_features = 512
-        self.linear = nn.Linear(layers[-1].out_channels * sides[0] * sides[1], self.out_features)
+        self.linear = linear(self.convolutions.out_features, self.out_features)
 
     def forward(self, obs: Tensor) -> Tensor:
         """Returns the features ``[B, F]`` of observations ``[B, C, H, W]``, uint8 (or 0 to 255 in another type)."""
-        # Scaled here and not by the environment: frames travel, and wait in replay, at a byte per pixel.
-        return torch.relu(self.linear.forward(self.convolutions.forward(obs.float() / 255.0)))
+        return torch.relu(self.linear.forward(self.convolutions.forward(obs)))
 
 
 def frame_shape(space: gym.Space) -> tuple[int, int, int]:

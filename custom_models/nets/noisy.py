@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from custom_models.nets.arguments import finite_number, layer_size
+
+LinearMaker = Callable[[int, int], nn.Module]
+"""Makes a linear layer ``[..., I] -> [..., O]`` of I and O: ``nn.Linear``, or what :func:`linear_maker` gives."""
+SIGMA0 = 0.5
+"""Of the paper, for factorised noise."""
 
 
 class NoisyLinear(nn.Module):
@@ -27,7 +35,7 @@ class NoisyLinear(nn.Module):
         ValueError: If a size is no positive int, or ``sigma_init`` no finite number of at least 0.
     """
 
-    def __init__(self, in_features: int, out_features: int, sigma_init: float = 0.5) -> None:
+    def __init__(self, in_features: int, out_features: int, sigma_init: float = SIGMA0) -> None:
         super().__init__()
         self.in_features = layer_size(in_features, "in_features")
         self.out_features = layer_size(out_features, "out_features")
@@ -50,3 +58,40 @@ class NoisyLinear(nn.Module):
         # The noise of weight [o, i] is noise_out[o] * noise_in[i], that of bias [o] is noise_out[o]: scaling input and
         # output by them gives the same sum, and no noise of the weights' size is ever made.
         return outputs + noise_out * linear(features * noise_in, self.weight_sigma, self.bias_sigma)
+
+
+def linear_maker(noisy: bool, sigma0: float) -> LinearMaker:
+    """What makes the linear layers of a head.
+
+    Args:
+        noisy: Whether they are noisy.
+        sigma0: Of :class:`NoisyLinear`; without noise it has to stay at ``SIGMA0``.
+
+    Raises:
+        ValueError: If ``noisy`` is no bool, or ``sigma0`` has no effect.
+    """
+    if not isinstance(noisy, bool):
+        raise ValueError(f"noisy: expected True or False, got {noisy!r}")
+    if noisy:
+        return partial(NoisyLinear, sigma_init=sigma0)
+    if sigma0 != SIGMA0:
+        raise ValueError(f"sigma0={sigma0!r} has no effect without noisy=True: leave it out")
+    return nn.Linear
+
+
+def noisy_layers(module: nn.Module) -> list[NoisyLinear]:
+    """Returns every :class:`NoisyLinear` in ``module``, each once."""
+    return [part for part in module.modules() if isinstance(part, NoisyLinear)]
+
+
+@contextmanager
+def noise(layers: Sequence[NoisyLinear]) -> Iterator[None]:
+    """Lets layers draw noise, whatever mode the module around them is in."""
+    modes = [layer.training for layer in layers]
+    for layer in layers:
+        layer.training = True
+    try:
+        yield
+    finally:
+        for layer, mode in zip(layers, modes, strict=True):
+            layer.training = mode

@@ -124,7 +124,6 @@ def assert_in_order(line: str, parts: str) -> None:
 @pytest.mark.parametrize(
     "setting",
     [
-        "noisy=true",
         "num_atoms=51",
         "batch_mode=complete_episodes",
         "training_intensity=4",

@@ -10,16 +10,18 @@ from torch import nn
 
 from custom_models.actor_critic_module import (
     ActorCriticModule,
+    actor_critic_cnn,
     actor_critic_mlp,
     actor_critic_module,
     distribution_class,
 )
-from custom_models.nets import ActorCriticMLP, PlainMLP, drop_value, running_norms
+from custom_models.nets import ActorCriticCNN, ActorCriticMLP, PlainMLP, drop_value, running_norms
 
 BOX = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
 TWO = gym.spaces.Discrete(2)
 PAIR = gym.spaces.MultiDiscrete([2, 3])
 TORQUE = gym.spaces.Box(-2.0, 2.0, (2,))
+FRAMES = gym.spaces.Box(0, 255, (2, 40, 36), np.uint8)
 
 
 def set_layer(layer, weight, bias):
@@ -71,6 +73,36 @@ def test_first_weights_are_orthogonal_with_their_gains():
         assert not layer.bias.any()
 
 
+def test_the_cnns_first_weights_are_orthogonal_with_their_gains():
+    net = ActorCriticCNN(FRAMES, PAIR)
+    gains = {f"torso.convolutions.{i}": 2**0.5 for i in (0, 2, 4)}
+    gains |= {"torso.linear": 2**0.5, "policy_head": 0.01, "value_head": 1.0}
+    layers = {name: layer for name, layer in net.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)}
+    assert layers.keys() == gains.keys()
+    for name, layer in layers.items():
+        weight = layer.weight.flatten(1)
+        rows, columns = weight.shape
+        gram = weight @ weight.T if rows <= columns else weight.T @ weight
+        torch.testing.assert_close(gram, gains[name] ** 2 * torch.eye(len(gram)), rtol=1e-5, atol=1e-5)
+        assert not layer.bias.any()
+
+
+@pytest.mark.parametrize(("action_space", "outputs"), [(TWO, 2), (PAIR, 5), (TORQUE, 4)])
+def test_the_cnn_has_two_heads_on_one_torso(action_space, outputs):
+    net = ActorCriticCNN(FRAMES, action_space, log_std_init=-0.5)
+    obs = torch.as_tensor(np.stack([FRAMES.sample() for _ in range(3)]))
+    features = net.torso(obs)
+    means = net.policy_head(features)
+    expected = means if net.log_std is None else torch.cat([means, torch.full((3, 2), -0.5)], 1)
+    assert expected.shape == (3, outputs)
+    torch.testing.assert_close(net.policy(obs), expected)
+    torch.testing.assert_close(net.value(obs), net.value_head(features)[:, 0])
+    torch.testing.assert_close(net(obs), (net.policy(obs), net.value(obs)))
+    drop_value(net)
+    assert {name.split(".")[0] for name in net.state_dict()} - {"log_std"} == {"torso", "policy_head"}
+    torch.testing.assert_close(net.policy(obs), expected)
+
+
 def test_the_policys_spread_does_not_depend_on_the_observation_but_is_learned():
     net = ActorCriticMLP(BOX, TORQUE, hidden=(4,), log_std_init=0.25)
     outputs = net.policy(torch.randn(6, 2))
@@ -101,6 +133,12 @@ def test_without_its_value_a_net_acts_the_same(shared):
         (lambda: actor_critic_mlp(shared=1), "shared: expected True or False, got 1"),
         (lambda: actor_critic_mlp(normalize_observations="yes"), "expected True or False, got 'yes'"),
         (lambda: actor_critic_mlp(log_std_init=float("nan")), "log_std_init: expected a finite number, got nan"),
+        (lambda: actor_critic_cnn("1"), "log_std_init: expected a finite number, got '1'"),
+        (lambda: ActorCriticCNN(BOX, TWO), r"expected a uint8 Box \[C, H, W\] .* got a float32 Box \[2\]: take an MLP"),
+        (
+            lambda: ActorCriticMLP(FRAMES, TWO),
+            r"expected vectors, got a uint8 Box \[2, 40, 36\]: .*actor_critic_cnn\(\)",
+        ),
         (lambda: actor_critic_module(ActorCriticMLP, hiden=(8,)), "did you mean 'hidden'"),
         (lambda: actor_critic_module(PlainMLP), r"PlainMLP: expected a net with policy\(obs\) and value\(obs\)"),
         (lambda: distribution_class(gym.spaces.MultiBinary(2)), "expected Discrete, MultiDiscrete or Box, got Multi"),

@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from custom_models.nets import NETS, DuelingMLP, PlainMLP
+from custom_models.nets import NETS, DuelingMLP, PlainCNN, PlainMLP
 from rayground import policy_file, spaces
 from rayground.errors import InputError
 from rayground.policy_file import policy_outputs
@@ -57,12 +57,24 @@ def save(folder, net=None, kwargs=KWARGS, observation_space=BOX, info=None):
     return net, policy_file.save(folder, net, net_kwargs=kwargs, info=info or {}, **more)
 
 
-@pytest.mark.parametrize("net_class", NETS)
-@pytest.mark.parametrize("space", [BOX, gym.spaces.Discrete(9, start=3), gym.spaces.Box(0, 255, (2, 3), np.uint8)])
-def test_the_round_trip_is_exact(tmp_path, net_class, space):
-    net = net_class(space, TWO, **KWARGS)
+VECTORS = [BOX, gym.spaces.Discrete(9, start=3), gym.spaces.Box(0, 255, (2, 3), np.uint8)]
+FRAMES = gym.spaces.Box(0, 255, (1, 36, 40), np.uint8)
+MLPS, CNNS = [net for net in NETS if "MLP" in net.__name__], [net for net in NETS if "CNN" in net.__name__]
+
+
+@pytest.mark.parametrize(
+    ("net_class", "space", "kwargs"),
+    [
+        *((net_class, space, KWARGS) for net_class in MLPS for space in VECTORS),
+        *((net_class, FRAMES, {}) for net_class in CNNS),
+        *((net_class, BOX, {"noisy": True}) for net_class in (DuelingMLP, PlainMLP)),
+        (PlainCNN, FRAMES, {"noisy": True, "sigma0": 0.1}),
+    ],
+)
+def test_the_round_trip_is_exact(tmp_path, net_class, space, kwargs):
+    net = net_class(space, TWO, **kwargs).eval()
     info = {"environment": "CartPole-v1", "env_steps": 5000}
-    _, path = save(tmp_path / "policy", net, observation_space=space, info=info)
+    _, path = save(tmp_path / "policy", net, kwargs, observation_space=space, info=info)
     policy = policy_file.load(path)
     obs = np.stack([space.sample() for _ in range(100)])
     with torch.no_grad():

@@ -8,10 +8,11 @@ import gymnasium as gym
 import numpy as np
 from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 
-from custom_models.actor_critic_module import actor_critic_mlp
+from custom_models.actor_critic_module import actor_critic_cnn, actor_critic_mlp
 from rayground import module_checks
 from rayground.algorithms.base import ArrayAlgorithm
 from rayground.algorithms.config import ArrayConfig
+from rayground.algorithms.default_net import net_settings
 from rayground.algorithms.limits import Number
 from rayground.algorithms.supported import NUMBERS, SUPPORTED
 from rayground.errors import InputError
@@ -43,12 +44,14 @@ class ActorCriticConfig(ArrayConfig):
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """The MLPs that ``model_config`` (``fcnet_hiddens``, ``fcnet_activation``, ``vf_share_layers``) describes."""
-        own = self.model_config_of_user(
-            {"fcnet_hiddens": [256, 256], "fcnet_activation": "tanh", "vf_share_layers": False}
-        )
+        own = net_settings(self, {"fcnet_hiddens": [256, 256], "fcnet_activation": "tanh", "vf_share_layers": False})
         return actor_critic_mlp(
             hidden=own["fcnet_hiddens"], activation=own["fcnet_activation"], shared=own["vf_share_layers"]
         )
+
+    def default_image_spec(self) -> RLModuleSpec:
+        """Policy and value on the Nature DQN's torso."""
+        return actor_critic_cnn()
 
     def check_module(self, module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
         """The inputs of an action distribution, and a value."""

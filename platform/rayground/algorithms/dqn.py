@@ -10,8 +10,11 @@ from ray.rllib.algorithms.dqn import DQNConfig as RLlibDQNConfig
 from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 
 from custom_models import q_module
+from custom_models.nets.noisy import SIGMA0
+from custom_models.q_module import is_noisy
 from rayground.algorithms.base import ArrayAlgorithm
 from rayground.algorithms.config import ArrayConfig, shown_as
+from rayground.algorithms.default_net import net_settings
 from rayground.algorithms.limits import Number
 from rayground.algorithms.supported import NUMBERS, SUPPORTED
 from rayground.errors import InputError
@@ -29,8 +32,9 @@ MAX_UPDATES_AT_ONCE = 64
 class DQNConfig(ArrayConfig, RLlibDQNConfig):
     """RLlib's DQNConfig, with a replay buffer that is a value and a replay ratio that is kept exactly.
 
-    ``n_step``, ``double_q``, ``dueling``, ``epsilon``, ``tau``, ``target_network_update_freq`` (env steps),
-    ``td_error_loss_fn``, ``num_steps_sampled_before_learning_starts`` and the rest mean what they mean in RLlib.
+    ``n_step``, ``double_q``, ``dueling``, ``noisy``, ``sigma0``, ``epsilon``, ``tau``, ``target_network_update_freq``
+    (env steps), ``td_error_loss_fn``, ``num_steps_sampled_before_learning_starts`` and the rest mean what they mean in
+    RLlib. ``noisy=True`` turns epsilon off.
     """
 
     action_spaces = (gym.spaces.Discrete,)
@@ -40,9 +44,11 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
             "dueling",
             "epsilon",
             "n_step",
+            "noisy",
             "num_steps_sampled_before_learning_starts",
             "replay",
             "replay_ratio",
+            "sigma0",
             "store_buffer_in_checkpoints",
             "target_network_update_freq",
             "tau",
@@ -55,6 +61,7 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
         "n_step": Number(1, whole=True),
         "num_steps_sampled_before_learning_starts": Number(1, whole=True),
         "replay_ratio": Number(0, above=True),
+        "sigma0": Number(0),
         "target_network_update_freq": Number(1, whole=True),
         "tau": Number(0, 1, above=True),
     }
@@ -96,10 +103,11 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
         spec = self._rl_module_spec
         if spec is None:
             return
-        if self.dueling is not True:
-            raise InputError(
-                f"dueling={self.dueling!r} has no effect beside rl_module_spec, which chooses the net: leave it out"
-            )
+        for key, usual in (("dueling", True), ("noisy", False), ("sigma0", SIGMA0)):
+            if (value := getattr(self, key)) != usual:
+                raise InputError(
+                    f"{key}={value!r} has no effect beside rl_module_spec, which chooses the net: leave it out"
+                )
         if self._model_config and spec.model_config:
             raise InputError(
                 f"model_config={self._model_config!r} has no effect beside an rl_module_spec that has its own: "
@@ -121,14 +129,25 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
         return 8 if self.num_env_runners else 1
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
-        """The MLP that ``dueling`` and ``model_config`` (``fcnet_hiddens``, ``fcnet_activation``) describe."""
-        own = self.model_config_of_user({"fcnet_hiddens": [256], "fcnet_activation": "relu"})
+        """The MLP of ``dueling``, ``noisy`` and ``model_config`` (``fcnet_hiddens``, ``fcnet_activation``)."""
+        own = net_settings(self, {"fcnet_hiddens": [256], "fcnet_activation": "relu"})
         make = q_module.dueling_mlp if self.dueling else q_module.plain_mlp
-        return make(hidden=own["fcnet_hiddens"], activation=own["fcnet_activation"])
+        layers = {"hidden": own["fcnet_hiddens"], "activation": own["fcnet_activation"]}
+        return make(**layers, noisy=self.noisy, sigma0=self.sigma0)
+
+    def default_image_spec(self) -> RLModuleSpec:
+        """The CNN that ``dueling`` and ``noisy`` describe."""
+        make = q_module.dueling_cnn if self.dueling else q_module.plain_cnn
+        return make(noisy=self.noisy, sigma0=self.sigma0)
 
     def check_module(self, module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
-        """Q-values of every action, an online and a target network."""
+        """Q-values of every action, an online and a target network; and one way to explore, not two."""
         check_q_module(module, observation_space, action_space)
+        usual = RLlibDQNConfig().epsilon
+        if is_noisy(module) and as_schedule(self.epsilon, "epsilon") != as_schedule(usual, "epsilon"):
+            raise InputError(
+                f"epsilon={self.epsilon!r} has no effect on a noisy net, which explores by its noise: leave it out"
+            )
 
     def get_default_learner_class(self) -> type[DQNLearner]:
         """Our lean learner."""
@@ -154,7 +173,7 @@ class DQN(ArrayAlgorithm):
         self.replay = self._empty_replay()
         self.updates = UpdateClock(config.replay_ratio, config.num_steps_sampled_before_learning_starts)
         self._beta = as_schedule(config.replay.beta, "replay.beta")
-        self._epsilon = as_schedule(config.epsilon, "epsilon")
+        self._epsilon = as_schedule(0.0 if is_noisy(self.learner.policy_module) else config.epsilon, "epsilon")
         self._learned: list[tuple[int, dict[str, float]]] = []
 
     def _empty_replay(self) -> SlottedReplayBuffer:

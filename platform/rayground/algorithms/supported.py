@@ -108,7 +108,6 @@ HINTS = {
     "observation_space": "the environment's own is used",
     "action_space": "the environment's own is used",
     "adam_epsilon": "use optimizer={'type': 'adam', 'eps': ...}",
-    "noisy": "use epsilon",
     "num_atoms": "only expected values are learned",
     "training_intensity": "use replay_ratio, the number of updates per env step",
     "replay_buffer_config": "use replay=SlottedReplay(...)",
