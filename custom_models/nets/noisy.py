@@ -22,30 +22,30 @@ SIGMA0 = 0.5
 class NoisyLinear(nn.Module):
     """A linear layer whose weights and biases carry learned, factorised Gaussian noise: ``[..., I] -> [..., O]``.
 
-    In training mode each forward pass draws its own noise, one for the whole batch, from PyTorch's generator on the
-    input's device. In evaluation mode there is none: the layer is linear in its means. As in the paper, means start
-    uniform in ±1 / sqrt(I) and all sigmas at ``sigma_init / sqrt(I)``.
+    In training mode each forward pass draws its own noise, one for the whole batch, from PyTorch's generator of the
+    CPU: that one a run saves, whatever its devices. In evaluation mode there is none: the layer is linear in its
+    means. As in the paper, means start uniform in ±1 / sqrt(I) and all sigmas at ``sigma0 / sqrt(I)``.
 
     Args:
         in_features: I, the size of the input.
         out_features: O, the size of the output.
-        sigma_init: The paper's sigma_0.
+        sigma0: The paper's sigma_0.
 
     Raises:
-        ValueError: If a size is no positive int, or ``sigma_init`` no finite number of at least 0.
+        ValueError: If a size is no positive int, or ``sigma0`` no finite number of at least 0.
     """
 
-    def __init__(self, in_features: int, out_features: int, sigma_init: float = SIGMA0) -> None:
+    def __init__(self, in_features: int, out_features: int, sigma0: float = SIGMA0) -> None:
         super().__init__()
         self.in_features = layer_size(in_features, "in_features")
         self.out_features = layer_size(out_features, "out_features")
-        if finite_number(sigma_init, "sigma_init") < 0.0:
-            raise ValueError(f"sigma_init: expected a number of at least 0, got {sigma_init!r}")
+        if finite_number(sigma0, "sigma0") < 0.0:
+            raise ValueError(f"sigma0: expected a number of at least 0, got {sigma0!r}")
         bound = 1.0 / math.sqrt(in_features)
         self.weight_mu = nn.Parameter(torch.empty(out_features, in_features).uniform_(-bound, bound))
-        self.weight_sigma = nn.Parameter(torch.full((out_features, in_features), sigma_init * bound))
+        self.weight_sigma = nn.Parameter(torch.full((out_features, in_features), sigma0 * bound))
         self.bias_mu = nn.Parameter(torch.empty(out_features).uniform_(-bound, bound))
-        self.bias_sigma = nn.Parameter(torch.full((out_features,), sigma_init * bound))
+        self.bias_sigma = nn.Parameter(torch.full((out_features,), sigma0 * bound))
 
     def forward(self, features: Tensor) -> Tensor:
         """Returns ``[..., O]`` for features ``[..., I]``, with new noise in training mode and without in evaluation."""
@@ -53,7 +53,7 @@ class NoisyLinear(nn.Module):
         if not self.training:
             return outputs
         sizes = (self.in_features, self.out_features)
-        draws = torch.randn(sum(sizes), device=features.device, dtype=self.weight_mu.dtype)
+        draws = torch.randn(sum(sizes), dtype=self.weight_mu.dtype).to(features.device)
         noise_in, noise_out = (draws.sign() * draws.abs().sqrt()).split(sizes)
         # The noise of weight [o, i] is noise_out[o] * noise_in[i], that of bias [o] is noise_out[o]: scaling input and
         # output by them gives the same sum, and no noise of the weights' size is ever made.
@@ -73,7 +73,7 @@ def linear_maker(noisy: bool, sigma0: float) -> LinearMaker:
     if not isinstance(noisy, bool):
         raise ValueError(f"noisy: expected True or False, got {noisy!r}")
     if noisy:
-        return partial(NoisyLinear, sigma_init=sigma0)
+        return partial(NoisyLinear, sigma0=sigma0)
     if sigma0 != SIGMA0:
         raise ValueError(f"sigma0={sigma0!r} has no effect without noisy=True: leave it out")
     return nn.Linear

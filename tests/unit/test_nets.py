@@ -147,7 +147,7 @@ def test_nets_are_rebuilt_from_json(net_class):
         (lambda: DuelingMLP(BOX, TWO, head_hidden="64"), "head's hidden layer: expected a positive int, got '64'"),
         (lambda: PlainMLP(BOX, TWO, noisy=1), "noisy: expected True or False, got 1"),
         (lambda: DuelingMLP(BOX, TWO, sigma0=0.4), "sigma0=0.4 has no effect without noisy=True: leave it out"),
-        (lambda: PlainMLP(BOX, TWO, noisy=True, sigma0=-1.0), "sigma_init: expected a number of at least 0, got -1.0"),
+        (lambda: PlainMLP(BOX, TWO, noisy=True, sigma0=-1.0), "sigma0: expected a number of at least 0, got -1.0"),
         (
             lambda: PlainMLP(gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), TWO),
             r"expected vectors, got a uint8 Box \[4, 84, 84\]: take a net for images, dueling_cnn\(\)",

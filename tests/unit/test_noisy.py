@@ -22,7 +22,7 @@ def layer_and_features(inputs: int = 5, outputs: int = 3, batch: int = 4) -> tup
 
 def test_starts_as_in_the_paper():
     torch.manual_seed(0)
-    layer = NoisyLinear(16, 400, sigma_init=0.4)
+    layer = NoisyLinear(16, 400, sigma0=0.4)
     for sigma in (layer.weight_sigma, layer.bias_sigma):
         assert torch.equal(sigma, torch.full_like(sigma, 0.1))  # 0.4 / sqrt(16), for the biases too
     for mu in (layer.weight_mu, layer.bias_mu):
@@ -127,8 +127,8 @@ def test_compiles_into_one_graph_that_draws_anew():
     [
         ((0, 2), "in_features: expected a positive int, got 0"),
         ((2, 1.5), "out_features: expected a positive int, got 1.5"),
-        ((2, 2, -0.5), "sigma_init: expected a number of at least 0, got -0.5"),
-        ((2, 2, math.nan), "sigma_init: expected a finite number, got nan"),
+        ((2, 2, -0.5), "sigma0: expected a number of at least 0, got -0.5"),
+        ((2, 2, math.nan), "sigma0: expected a finite number, got nan"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message):

@@ -23,6 +23,7 @@ SUPPORTED = frozenset(
         "callbacks_on_evaluate_start",
         "callbacks_on_sample_end",
         "callbacks_on_train_result",
+        "clip_rewards",
         "custom_resources_per_env_runner",
         "disable_env_checking",
         "env",

@@ -23,7 +23,8 @@ def shard_minibatches(batch: Batch, n: int) -> list[Batch]:
     Returns:
         n batches ``[K, B / n, ...]``: the first columns, the next ones, and so on.
     """
-    parts = {field.name: np.split(getattr(batch, field.name), n, axis=1) for field in fields(Batch)}
+    given = {field.name: getattr(batch, field.name) for field in fields(Batch)}
+    parts = {name: np.split(column, n, axis=1) for name, column in given.items() if column is not None}
     return [Batch(**{name: shards[i] for name, shards in parts.items()}) for i in range(n)]
 
 
