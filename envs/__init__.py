@@ -7,10 +7,13 @@ The probe environments (``envs.probes``) are the smallest tasks that need one mo
 action values: train an agent on them in this order, and the first one it fails names the part to look at.
 
 ``rayground/Catch-v0`` (pixels) and ``rayground/GridWorld-v0`` (action masks) are small games. Both have a vector
-environment of their own, which ``gym_env_vectorize_mode="vector_entry_point"`` asks for.
+environment of their own, which ``gym_env_vectorize_mode="vector_entry_point"`` asks for; so have the Atari games, each
+``atari/<game>-v0`` (``envs.atari.atari`` checks a name).
 """
 
 import gymnasium as gym
+
+from envs.atari import GAMES
 
 PROBES = {
     "rayground/OneStepReward-v0": "OneStepReward",
@@ -32,3 +35,10 @@ gym.register(
     vector_entry_point="envs.gridworld:GridWorldVector",
     max_episode_steps=100,
 )
+for _game in GAMES:
+    gym.register(
+        f"atari/{_game}-v0",
+        entry_point="envs.atari:Atari",
+        vector_entry_point="envs.atari:AtariVector",
+        kwargs={"game": _game},
+    )

@@ -203,8 +203,6 @@ class ArrayConfig(AlgorithmConfig):
             Number(1, whole=True).check(self.rollout_fragment_length, "rollout_fragment_length")
         if not isinstance(self.clip_rewards, bool | None):
             Number(0, above=True).check(self.clip_rewards, "clip_rewards")
-        if not isinstance(self.clip_rewards, bool | None):
-            Number(0, above=True).check(self.clip_rewards, "clip_rewards")
         _check_vectorize_mode(self.gym_env_vectorize_mode, "gym_env_vectorize_mode")
         if self.grad_clip_by not in (ways := ("global_norm", "norm", "value")):
             hint = closest(str(self.grad_clip_by), ways)

@@ -22,6 +22,7 @@ from torch import Tensor
 from rayground import quiet
 from rayground.errors import InputError
 from rayground.rollouts.callbacks import overrides
+from rayground.rollouts.clipping import clipped
 from rayground.rollouts.failures import Deadline, EnvironmentFailed, RunnerFailure
 from rayground.rollouts.fast import FastSampling
 from rayground.rollouts.rollout import EpisodeRecord, Rollout
@@ -229,6 +230,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         rollout.fresh = fresh
         if infos is not None:
             self._episode_sampling.tell(rollout, infos)
+        rollout.rewards = clipped(rollout.rewards, self.config.clip_rewards)  # returns are counted already
         if not self.keeps_extras:
             rollout.extras = {}
         return rollout
