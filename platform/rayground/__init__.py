@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rayground.algorithms.a2c import A2C, A2CConfig
     from rayground.algorithms.a3c import A3C, A3CConfig
     from rayground.algorithms.dqn import DQN, DQNConfig
+    from rayground.algorithms.gan import GAN, GANConfig
     from rayground.algorithms.ppo import PPO, PPOConfig
     from rayground.experiment import CheckpointRule, Experiment
     from rayground.replay import SlottedReplay, Transition
@@ -25,6 +26,8 @@ _HOME = {
     "A3CConfig": "rayground.algorithms.a3c",
     "DQN": "rayground.algorithms.dqn",
     "DQNConfig": "rayground.algorithms.dqn",
+    "GAN": "rayground.algorithms.gan",
+    "GANConfig": "rayground.algorithms.gan",
     "PPO": "rayground.algorithms.ppo",
     "PPOConfig": "rayground.algorithms.ppo",
     "CheckpointRule": "rayground.experiment",
@@ -40,12 +43,14 @@ __all__ = [
     "A2C",
     "A3C",
     "DQN",
+    "GAN",
     "PPO",
     "A2CConfig",
     "A3CConfig",
     "CheckpointRule",
     "DQNConfig",
     "Experiment",
+    "GANConfig",
     "PPOConfig",
     "Run",
     "SlottedReplay",

@@ -212,8 +212,9 @@ def export(args: Export) -> int:
     """Runs ``rayground export``."""
     checkpoint = resolve_checkpoint(args.run, storage=args.storage_path, prefer="last" if args.last else "best")
     info = _info(RunFiles(run_folder_of(checkpoint)), checkpoint)
-    folder = state.read_policy(checkpoint).export(args.to, info=info)
-    print(f"{checkpoint}\nexported to {folder}; rayground.policy_file.load({str(folder)!r}) runs it without Ray")
+    policy = state.read_policy(checkpoint)
+    folder = policy.export(args.to, info=info)
+    print(f"{checkpoint}\nexported to {folder}; {policy.loader}({str(folder)!r}) runs it without Ray")
     return 0
 
 

@@ -6,7 +6,7 @@ import copy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -24,7 +24,13 @@ EXPORT_TOLERANCE = 1e-6
 
 
 class TrainedPolicy:
-    """What ``algo.get_policy()`` gives: a view on the module that is being trained."""
+    """What ``algo.get_policy()`` gives: a view on the module that is being trained.
+
+    Attributes:
+        loader: The function that loads what :meth:`export` writes.
+    """
+
+    loader: ClassVar[str] = "rayground.policy_file.load"
 
     def __init__(self, module: RLModule, config: AlgorithmConfig, on_change: Callable[[], None] = lambda: None) -> None:
         """Wraps a module.

@@ -6,9 +6,6 @@ a name in the file alone, and reads weights as plain tensors: loading a policy f
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,19 +13,17 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from custom_models.nets import NETS, drop_value
-from rayground import spaces
+from rayground import exported, spaces
 from rayground.distributions import sampler_over
 from rayground.errors import InputError, closest
 
 FORMAT = 2
-WEIGHTS_FILE = "policy.safetensors"
-JSON_FILE = "policy.json"
+POLICY = "policy"
+WEIGHTS_FILE, JSON_FILE = exported.weights_file(POLICY), exported.json_file(POLICY)
 
 
 def policy_outputs(net: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -180,9 +175,6 @@ def save(
         InputError: If the folder holds something, something cannot be written as JSON, or what was written does not
             load (``net_kwargs`` that are not those the net was built with).
     """
-    target = _absolute(folder)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(f"{target} already holds something: export to a new or empty folder")
     description = {
         "format": FORMAT,
         "net": {"class": type(net).__name__, "kwargs": net_kwargs},
@@ -192,27 +184,9 @@ def save(
         "clip_actions": clip_actions,
         "info": info,
     }
-    try:
-        text = json.dumps(description, indent=2, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"policy: net_kwargs and info must be JSON: {error}") from None
-    # Cloned, as tensors that share memory are refused.
-    tensors = {name: value.detach().cpu().clone().contiguous() for name, value in _acting_state(net).items()}
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        temporary.mkdir(parents=True, exist_ok=True)
-        (temporary / JSON_FILE).write_text(text + "\n")
-        (temporary / WEIGHTS_FILE).write_bytes(safetensors.torch.save(tensors))
-        load(temporary, nets=[type(net)])
-        temporary.replace(target)
-    except OSError as error:
-        raise InputError(f"{target} cannot be written: {error}") from error
-    except InputError as error:
-        reason = str(error).replace(str(temporary), str(target))
-        raise InputError(f"not exported, as it would not load again: {reason}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return target
+    return exported.write(
+        folder, POLICY, description, _acting_state(net), lambda written: load(written, nets=[type(net)])
+    )
 
 
 def load(folder: str | Path, nets: Sequence[type[nn.Module]] = ()) -> Policy:
@@ -225,8 +199,8 @@ def load(folder: str | Path, nets: Sequence[type[nn.Module]] = ()) -> Policy:
     Raises:
         InputError: If the folder holds no whole policy, or one whose net is not known or does not fit its weights.
     """
-    path = _absolute(folder)
-    description = _read_description(path)
+    path = exported.absolute(folder)
+    description = exported.read_description(path, POLICY, FORMAT)
     try:
         name, kwargs = description["net"]["class"], description["net"]["kwargs"]
         observation_space = spaces.from_json(description["observation_space"])
@@ -246,49 +220,11 @@ def load(folder: str | Path, nets: Sequence[type[nn.Module]] = ()) -> Policy:
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {name} cannot be built from {kwargs}: {error}") from error
     drop_value(net)
-    _load_weights(net, path / WEIGHTS_FILE)
+    exported.load_weights(net, path, POLICY)
     return Policy(net, observation_space, action_space, info, **actions)
-
-
-def _absolute(folder: str | Path) -> Path:
-    return Path(folder).expanduser().absolute()
-
-
-def _read_description(path: Path) -> dict[str, Any]:
-    file = path / JSON_FILE
-    if not file.is_file():
-        missing = f"it has no {JSON_FILE}" if path.is_dir() else "there is no such folder"
-        raise InputError(f"{path} holds no exported policy: {missing}; `rayground export` makes one")
-    try:
-        description = json.loads(file.read_text())
-    except ValueError as error:
-        raise InputError(f"{file} is damaged: {error}") from error
-    found = description.get("format") if isinstance(description, dict) else None
-    if found != FORMAT:
-        raise InputError(f"{file}: expected format {FORMAT}, got {found!r}")
-    return description
 
 
 def _acting_state(net: nn.Module) -> dict[str, Tensor]:
     """The state of what acts: of an actor-critic net all but what ``value_only`` names."""
     left_out = tuple(f"{name}." for name in getattr(net, "value_only", ()))
     return {name: value for name, value in net.state_dict().items() if not name.startswith(left_out)}
-
-
-def _load_weights(net: nn.Module, file: Path) -> None:
-    if not file.is_file():
-        raise InputError(f"{file} is missing")
-    try:
-        weights = safetensors.torch.load(file.read_bytes())
-    except SafetensorError as error:
-        raise InputError(f"{file} is damaged: {error}") from error
-    own = net.state_dict()
-    for name in [*own, *sorted(weights.keys() - own.keys())]:
-        expected, got = _kind(own.get(name)), _kind(weights.get(name))
-        if expected != got:
-            raise InputError(f"{file} does not fit {type(net).__name__}: {name}: expected {expected}, got {got}")
-    net.load_state_dict(weights)
-
-
-def _kind(tensor: Tensor | None) -> str:
-    return "no such tensor" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}".removeprefix("torch.")

@@ -298,7 +298,9 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
         """
         if policy_id != DEFAULT_MODULE_ID:
             raise InputError(f"no policy {policy_id!r}; there is {DEFAULT_MODULE_ID!r}")
-        policy = TrainedPolicy(self.learner.policy_module, self.config, on_change=lambda: self._take_weights(policy))
+        policy = self.config.policy_class(
+            self.learner.policy_module, self.config, on_change=lambda: self._take_weights(policy)
+        )
         return policy
 
     def _take_weights(self, policy: TrainedPolicy) -> None:

@@ -25,6 +25,7 @@ from rayground.algorithms.supported import EVALUATION, FIRED, HINTS, NEVER_CALLE
 from rayground.errors import InputError, closest
 from rayground.learners.group import Group
 from rayground.learners.optimizers import parse_optimizer
+from rayground.policies import TrainedPolicy
 from rayground.rollouts.callbacks import overrides
 from rayground.rollouts.runner import ArrayEnvRunner
 from rayground.schedules import as_schedule
@@ -36,9 +37,11 @@ class ArrayConfig(AlgorithmConfig):
 
     Attributes:
         reads_extras: Whether the loss reads what the policy computed when it acted, such as log-probabilities.
+        policy_class: What ``get_policy()`` gives, and ``rayground export`` exports.
     """
 
     reads_extras: ClassVar[bool] = True
+    policy_class: ClassVar[type[TrainedPolicy]] = TrainedPolicy
     supported: ClassVar[frozenset[str]] = SUPPORTED
     action_spaces: ClassVar[tuple[type[gym.Space], ...]] = ACTIONS
     numbers: ClassVar[Mapping[str, Number]] = NUMBERS

@@ -125,7 +125,7 @@ def read_policy(folder: Path) -> TrainedPolicy:
     if wrong := misfits(module, weights):
         raise CheckpointError(f"{folder}: its weights do not fit {type(module).__name__}: {', '.join(wrong[:5])}")
     module.load_state_dict({name: torch.as_tensor(value) for name, value in weights.items()})
-    return TrainedPolicy(module, config)
+    return config.policy_class(module, config)
 
 
 def _callback_state(callback: Any) -> dict[str, Any] | None:
