@@ -217,10 +217,6 @@ class Atari(gym.Env[np.ndarray, np.int64]):
         """Returns the screen ``[210, 160, 3]`` uint8; None before the first reset, or without a render mode."""
         return self._image
 
-    def close(self) -> None:
-        """Ends the emulators' threads."""
-        del self._game, self._screen
-
     def _step(self, action: np.int64 | int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         actions = np.array([action], np.int64)
         if self._screen is not None:
