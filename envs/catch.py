@@ -34,20 +34,29 @@ def frames() -> np.ndarray:
     return table
 
 
+def _observation_space(stack: int) -> gym.spaces.Box:
+    if not isinstance(stack, int) or stack < 1:
+        raise ValueError(f"Catch: stack: expected a whole number of frames, at least 1, got {stack!r}")
+    return gym.spaces.Box(0, 255, (stack, SIDE, SIDE), np.uint8)
+
+
 class Catch(gym.Env[np.ndarray, np.int64]):
     """A ball falls one row per env step from a random column of the top row; the paddle is to be below it at the end.
 
-    Shows one frame ``[1, 84, 84]`` uint8 (see ``frames``). Actions: 0 left, 1 stay, 2 right; at the edge the paddle
-    stays. It starts in the middle. An episode terminates after 9 env steps, when the ball is in the paddle's row, and
-    pays 1 if the paddle caught it, else -1; all other steps pay 0. The best mean return is 1; never moving gets -0.6.
+    Shows the last ``stack`` frames ``[stack, 84, 84]`` uint8 (see ``frames``), the newest last; those before an
+    episode's first are 0, as Atari's. Actions: 0 left, 1 stay, 2 right; at the edge the paddle stays. It starts in the
+    middle. An episode terminates after 9 env steps, when the ball is in the paddle's row, and pays 1 if the paddle
+    caught it, else -1; all other steps pay 0. The best mean return is 1; never moving gets -0.6.
     """
 
     metadata = {"render_modes": []}
 
-    def __init__(self) -> None:
-        self.observation_space = gym.spaces.Box(0, 255, (1, SIDE, SIDE), np.uint8)
+    def __init__(self, stack: int = 1) -> None:
+        """Makes a game that shows ``stack`` frames; 4 are what nets and replay get from Atari."""
+        self.observation_space = _observation_space(stack)
         self.action_space = gym.spaces.Discrete(3)
         self._row, self._ball, self._paddle = LAST_ROW, MIDDLE, MIDDLE
+        self._shown = np.zeros((stack, SIDE, SIDE), np.uint8)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -55,6 +64,7 @@ class Catch(gym.Env[np.ndarray, np.int64]):
         """Starts an episode; see Gymnasium."""
         super().reset(seed=seed)
         self._row, self._ball, self._paddle = 0, int(self.np_random.integers(COLUMNS)), MIDDLE
+        self._shown = np.zeros_like(self._shown)
         return self._observation(), {}
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -75,7 +85,8 @@ class Catch(gym.Env[np.ndarray, np.int64]):
         return self._observation(), reward, terminated, False, {}
 
     def _observation(self) -> np.ndarray:
-        return frames()[self._row, self._ball, self._paddle].copy()
+        self._shown = np.concatenate([self._shown[1:], frames()[self._row, self._ball, self._paddle]])
+        return self._shown.copy()
 
 
 class CatchVector(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
@@ -87,9 +98,9 @@ class CatchVector(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
 
-    def __init__(self, num_envs: int = 1) -> None:
-        """Makes ``num_envs`` games."""
-        single = Catch()
+    def __init__(self, num_envs: int = 1, stack: int = 1) -> None:
+        """Makes ``num_envs`` games, which show ``stack`` frames each."""
+        single = Catch(stack)
         self.num_envs = num_envs
         self.single_observation_space, self.single_action_space = single.observation_space, single.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -99,12 +110,13 @@ class CatchVector(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Starts an episode in each game, and shows ``[N, 1, 84, 84]``; see Gymnasium."""
+        """Starts an episode in each game, and shows ``[N, stack, 84, 84]``; see Gymnasium."""
         super().reset(seed=seed)
         self._running = True
         self._rows = np.zeros(self.num_envs, np.int64)
         self._balls = self.np_random.integers(COLUMNS, size=self.num_envs)
         self._paddles = np.full(self.num_envs, MIDDLE)
+        self._shown = np.zeros(self.observation_space.shape, np.uint8)
         return self._observations(), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -114,7 +126,7 @@ class CatchVector(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             actions: ``[N]`` integers.
 
         Returns:
-            ``[N, 1, 84, 84]`` uint8, rewards ``[N]`` float64, terminated and truncated ``[N]`` bool, an empty dict.
+            ``[N, stack, 84, 84]`` uint8, rewards ``[N]`` float64, terminated and truncated ``[N]`` bool, an empty dict.
 
         Raises:
             ResetNeeded: Before the first reset.
@@ -129,9 +141,11 @@ class CatchVector(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._balls[over] = self.np_random.integers(COLUMNS, size=np.count_nonzero(over))
         self._paddles = np.where(over, MIDDLE, np.clip(self._paddles + actions - 1, 0, COLUMNS - 1))
         self._rows = np.where(over, 0, self._rows + 1)
+        self._shown[over] = 0
         terminated = self._rows == LAST_ROW
         rewards = np.where(terminated, np.where(self._balls == self._paddles, 1.0, -1.0), 0.0)
         return self._observations(), rewards, terminated, np.zeros(self.num_envs, np.bool_), {}
 
     def _observations(self) -> np.ndarray:
-        return frames()[self._rows, self._balls, self._paddles]
+        self._shown = np.concatenate([self._shown[:, 1:], frames()[self._rows, self._balls, self._paddles]], axis=1)
+        return self._shown.copy()

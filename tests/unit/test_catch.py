@@ -33,8 +33,9 @@ def seeds_by_column() -> dict[int, int]:
     return {ball_column(Catch().reset(seed=seed)[0]): seed for seed in range(60)}
 
 
-def vector(num_envs: int) -> gym.vector.VectorEnv:
-    return gym.make_vec("envs:rayground/Catch-v0", num_envs=num_envs, vectorization_mode="vector_entry_point")
+def vector(num_envs: int, **options: int) -> gym.vector.VectorEnv:
+    mode = "vector_entry_point"
+    return gym.make_vec("envs:rayground/Catch-v0", num_envs=num_envs, vectorization_mode=mode, **options)
 
 
 def test_gymnasium_and_our_own_checks_pass():
@@ -109,6 +110,28 @@ def test_one_vector_game_is_the_single_game_of_the_same_seed():
         seen.append(single.reset()[0] if t % 10 == 0 else single.step(np.int64(STAY))[0])
         vector_seen.append(games.step(np.array([STAY]))[0][0])
     np.testing.assert_array_equal(np.stack(seen), np.stack(vector_seen))
+
+
+def test_stacked_frames_are_the_last_ones_and_zeros_before_the_first():
+    """A game of nine steps, and the beginning of the next."""
+    rng = np.random.default_rng(0)
+    plain, stacked, single = vector(3), vector(3, stack=4), Catch(stack=4)
+    seen, obs = [plain.reset(seed=1)[0]], stacked.reset(seed=1)[0]
+    for t in range(1, 14):
+        history = [np.zeros_like(seen[0])] * 3 + (seen if t <= 10 else seen[10:])
+        np.testing.assert_array_equal(obs, np.concatenate(history[-4:], axis=1))
+        actions = rng.integers(3, size=3)
+        seen.append(plain.step(actions)[0])
+        obs = stacked.step(actions)[0]
+    one, many = Catch(stack=4), vector(1, stack=4)
+    for t in range(25):
+        actions = rng.integers(3, size=1)
+        one_obs = (one.reset(seed=None if t else 3) if t % 10 == 0 else one.step(actions[0]))[0]
+        np.testing.assert_array_equal((many.step(actions) if t else many.reset(seed=3))[0][0], one_obs)
+    gymnasium_check_env(single, skip_render_check=True)
+    checks.check_vector_env(stacked, "Catch")
+    with pytest.raises(ValueError, match="stack: expected a whole number of frames, at least 1, got 0"):
+        Catch(stack=0)
 
 
 def balls(env: gym.vector.VectorEnv, seed: int, episodes: int) -> list[int]:
