@@ -81,16 +81,16 @@ def check_callbacks(config: ArrayConfig, module: RLModule) -> None:
     """
     for callback in [make() for make in _classes(config)]:
         name = type(callback).__name__
-        if num_observations([callback]) and not config.sends_observations:
-            raise InputError(
-                f"{name}: expected observations in the main process, but {config.algo_class.__name__}'s "
-                "runners keep theirs: they send gradients"
-            )
         if hasattr(callback, "check"):
             try:
                 callback.check(module)
             except ValueError as error:
                 raise InputError(f"{name}: {' '.join(str(error).split())}") from error
+        if num_observations([callback]) and not config.sends_observations:
+            raise InputError(
+                f"{name}: expected observations in the main process, but {config.algo_class.__name__}'s "
+                "runners keep theirs: they send gradients"
+            )
 
 
 def add_callbacks(config: ArrayConfig, callbacks: Sequence[type]) -> list[type]:
