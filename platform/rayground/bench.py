@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import importlib.util
 import json
 import math
+import multiprocessing
 import platform
 import statistics
 import subprocess
@@ -61,9 +64,18 @@ def microseconds(call: Callable[[], Any], calls: int, units: int = 1) -> float:
     return 1e6 * (time.perf_counter() - started) / (calls * units)
 
 
+def in_new_process(function: Callable[..., Any], *args: Any) -> Any:
+    """Calls a function of an importable module in a process of its own, and returns what it returned."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, args)
+
+
 def resident_bytes() -> int:
-    """Returns the memory that this process holds, garbage collected."""
+    """Returns the memory that this process holds: garbage is collected, and given back where that is possible."""
     gc.collect()
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # another C library than GNU's
+            ctypes.CDLL(None).malloc_trim(0)
     return int(psutil.Process().memory_info().rss)
 
 

@@ -237,14 +237,14 @@ OPERATIONS = st.tuples(
 
 def run(operations, world: World, make) -> None:
     """Does the same to a buffer and its twin, and compares all they hold after every operation."""
-    buffer: SlottedReplayBuffer = make()
+    buffer, spare = make(), make()
     twin, tickets = Twin(buffer.num_lanes, buffer.capacity, world.number), dict[int, float]()
     n_step = buffer.n_step
     for operation in operations:
         if operation[0] == "restore":
-            values, arrays = json.loads(json.dumps(buffer.get_state()[0])), buffer.get_state()[1]
-            buffer = make()
-            buffer.set_state(values, arrays)
+            values, arrays = buffer.get_state()
+            spare.set_state(json.loads(json.dumps(values)), arrays)
+            buffer, spare = spare, buffer  # what the other one still holds must not show through
         else:
             apply(operation, buffer, twin, world)
         check(buffer, twin, n_step, tickets)

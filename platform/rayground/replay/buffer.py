@@ -74,6 +74,7 @@ class SlottedReplayBuffer:
         self._rng = np.random.default_rng(seed)
         self._n_step = NStep(self._lanes, n_step, gamma)
         self._sampled = np.empty(0, np.int64)
+        self._order: np.ndarray | None = None  # the rows of __getitem__, until something is stored
 
     @property
     def prioritized(self) -> bool:
@@ -108,7 +109,7 @@ class SlottedReplayBuffer:
     def __getitem__(self, index: int) -> Transition:
         """Reads a transition: those of lane 0 come first, in each lane the oldest first.
 
-        Looks through the flags of the whole buffer: for looking at it, not for training.
+        The first one after a change looks through the flags of the whole buffer: for looking at it, not for training.
 
         Raises:
             IndexError: If there are fewer.
@@ -116,18 +117,16 @@ class SlottedReplayBuffer:
         index, size = operator.index(index), len(self)
         if not -size <= index < size:
             raise IndexError(f"replay: expected an index below {size}, the transitions stored, got {index}")
-        index %= size
-        for lane in range(self.num_lanes):
-            rows = self._lanes.rows_in_order(lane)
-            if index < len(rows):
-                return self._lanes.read(rows[index])
-            index -= len(rows)
-        raise AssertionError("the size is the number of valid flags")
+        return self._lanes.read(self._rows_in_order()[index])
 
     def __iter__(self) -> Iterator[Transition]:
         """Reads all transitions, in the order of ``__getitem__``."""
-        for lane in range(self.num_lanes):
-            yield from map(self._lanes.read, self._lanes.rows_in_order(lane))
+        return map(self._lanes.read, self._rows_in_order())
+
+    def _rows_in_order(self) -> np.ndarray:
+        if self._order is None:
+            self._order = np.concatenate([self._lanes.rows_in_order(lane) for lane in range(self.num_lanes)])
+        return self._order
 
     def add(self, rollout: Rollout, first_lane: int = 0) -> int:
         """Stores a rollout of N environments in lanes ``first_lane`` to ``first_lane + N - 1``.
@@ -159,6 +158,7 @@ class SlottedReplayBuffer:
             rollout.action_masks,
             rollout.fresh,
         )
+        self._order = None
         valid = lanes.flags[rows] != 0
         if self._priorities:
             self._priorities.renew(rows, valid)
@@ -314,7 +314,7 @@ class SlottedReplayBuffer:
             self._priorities.set_state(values.get("priorities"), arrays.get("priorities"), arrays["flags"])
         self._lanes.set_state(values, arrays)
         self._rng.bit_generator.state = values["rng"]
-        self._sampled = np.empty(0, np.int64)
+        self._sampled, self._order = np.empty(0, np.int64), None
 
     def _settings(self) -> dict[str, Any]:
         lanes = self._lanes
