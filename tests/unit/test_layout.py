@@ -22,6 +22,8 @@ WITHOUT_RAY = [
     "platform/rayground/replay",
     "platform/rayground/learners/losses.py",
     "platform/rayground/policy_file.py",
+    "platform/rayground/generator_file.py",
+    "platform/rayground/exported.py",
     "platform/rayground/spaces.py",
     "platform/rayground/distributions.py",
     "platform/rayground/results",
@@ -94,7 +96,7 @@ def test_an_exported_policy_needs_no_ray() -> None:
     code = """
 import sys
 sys.modules["ray"] = None
-import rayground.policy_file, custom_models.nets, rayground.replay
+import rayground.policy_file, rayground.generator_file, custom_models.nets, rayground.replay
 print("right")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

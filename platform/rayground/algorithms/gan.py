@@ -28,6 +28,7 @@ GRID = 8
 MAX_UPDATES_AT_ONCE = 16
 
 _UNUSED = {
+    "clip_rewards",
     "evaluation_config",
     "evaluation_duration",
     "evaluation_interval",
@@ -55,6 +56,8 @@ class GANConfig(ArrayConfig):
         "num_steps_sampled_before_learning_starts": Number(1, whole=True),
         "replay_ratio": Number(0, above=True),
     }
+
+    rollout_fragment_length: Any
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or GAN)
@@ -149,9 +152,9 @@ class Images:
 
     def set_state(self, count: int, images: np.ndarray) -> None:
         """Restores :meth:`get_state`; where the room has changed, the newest are kept."""
-        newest_last = np.roll(images, -(count % len(images)), axis=0) if len(images) else images
-        self.count = count - len(images)
-        self.add(newest_last)
+        in_order = np.roll(images, -(count % len(images)), axis=0) if len(images) else images
+        self.count = count - len(images) if len(images) == len(self._ring) else 0
+        self.add(in_order)
 
 
 class GAN(ArrayAlgorithm):
