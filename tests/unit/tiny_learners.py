@@ -40,7 +40,9 @@ def dist_inputs(space: gym.Space, rows: int, seed: int) -> torch.Tensor:
     return 1.5 * torch.randn(rows, int(sizes.get(type(space), lambda: 2 * space.shape[0])()))
 
 
-def dqn_learner(learner_class: type = DQNLearner, compiled: bool = False, **settings: Any) -> Any:
+def dqn_learner(
+    learner_class: type = DQNLearner, spec: RLModuleSpec | None = None, compiled: bool = False, **settings: Any
+) -> Any:
     config = (
         DQNConfig()
         .environment("CartPole-v1")
@@ -48,7 +50,7 @@ def dqn_learner(learner_class: type = DQNLearner, compiled: bool = False, **sett
         .debugging(seed=0)
     )
     config.framework(torch_compile_learner=compiled)
-    return _built(config, learner_class, dueling_mlp(hidden=[16]), DISCRETE)
+    return _built(config, learner_class, spec or dueling_mlp(hidden=[16]), DISCRETE)
 
 
 def ppo_learner(
