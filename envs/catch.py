@@ -101,7 +101,7 @@ class CatchVector(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def __init__(self, num_envs: int = 1, stack: int = 1) -> None:
         """Makes ``num_envs`` games, which show ``stack`` frames each."""
         single = Catch(stack)
-        self.num_envs = num_envs
+        self.num_envs, self._stack = num_envs, stack
         self.single_observation_space, self.single_action_space = single.observation_space, single.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -116,7 +116,7 @@ class CatchVector(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._rows = np.zeros(self.num_envs, np.int64)
         self._balls = self.np_random.integers(COLUMNS, size=self.num_envs)
         self._paddles = np.full(self.num_envs, MIDDLE)
-        self._shown = np.zeros(self.observation_space.shape, np.uint8)
+        self._shown = np.zeros((self.num_envs, self._stack, SIDE, SIDE), np.uint8)
         return self._observations(), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
