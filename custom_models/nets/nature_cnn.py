@@ -95,5 +95,8 @@ def frame_shape(space: gym.Space) -> tuple[int, int, int]:
         raise ValueError(f"{wanted} {got}: let the environment give the frames as bytes, the net scales them")
     channels, height, width = space.shape
     if min(height, width) < SMALLEST_SIDE:
-        raise ValueError(f"{wanted} {got}: resize the frames, and if channels are its last axis, put them first")
+        raise ValueError(
+            f"{wanted} {got}: resize the frames, if channels are the last axis put them first, or flatten small ones "
+            "for an MLP"
+        )
     return channels, height, width
