@@ -40,19 +40,20 @@ class Args(racing.RaceArgs):
 
 
 def ours(args: Args, **options: Any) -> racing.Contestant:
-    """Ours, with options of :func:`rayground.racing.on_cartpole`."""
+    """Ours, with options of :func:`rayground.racing.in_this_process`."""
     config = A2CConfig().training(**SAME, optimizer={"type": "rmsprop"} | RMSPROP)
     config.rl_module(rl_module_spec=actor_critic_mlp(hidden=HIDDEN))
     config.reporting(min_sample_timesteps_per_iteration=min(100, args.updates) * BATCH)
-    return racing.of_algorithm(racing.on_cartpole(config, ENVS, FRAGMENT, **options).build_algo())
+    return racing.of_algorithm(racing.in_this_process(config, racing.CARTPOLE, ENVS, FRAGMENT, **options).build_algo())
 
 
 def sb3_model() -> Any:
     """Stable-Baselines3's A2C; its default policy is the same nets, its default optimizer torch's RMSprop."""
     from stable_baselines3 import A2C
 
-    return racing.sb3_on_cartpole(
+    return racing.sb3_model(
         A2C,
+        "MlpPolicy",
         ENVS,
         SAME,
         n_steps=FRAGMENT,

@@ -63,7 +63,7 @@ def ours(args: Args, dueling: bool = False, compiled: bool = False) -> racing.Co
 
 def built(config: Any, args: Args, compiled: bool = False) -> racing.Contestant:
     """An algorithm on CartPole in this process, of which an iteration is a quarter of a round."""
-    config = racing.on_cartpole(config, ENVS, fragment=1, compiled=compiled)
+    config = racing.in_this_process(config, racing.CARTPOLE, ENVS, fragment=1, compiled=compiled)
     config.reporting(min_sample_timesteps_per_iteration=max(ENVS, args.env_steps // 4))
     return racing.of_algorithm(config.build_algo())
 
@@ -72,8 +72,9 @@ def sb3_model() -> Any:
     """Stable-Baselines3's DQN; ``gradient_steps=-1`` makes as many updates as env steps."""
     from stable_baselines3 import DQN
 
-    model = racing.sb3_on_cartpole(
+    model = racing.sb3_model(
         DQN,
+        "MlpPolicy",
         ENVS,
         SAME,
         policy_kwargs={"net_arch": [256]},

@@ -48,21 +48,22 @@ def stock() -> racing.Contestant:
     """RLlib's PPO."""
     model = {"fcnet_hiddens": HIDDEN, "fcnet_activation": "tanh", "vf_share_layers": False}
     config = StockPPOConfig().training(**SAME).rl_module(model_config=model)
-    return racing.of_algorithm(racing.on_cartpole(config, ENVS, FRAGMENT).build_algo())
+    return racing.of_algorithm(racing.in_this_process(config, racing.CARTPOLE, ENVS, FRAGMENT).build_algo())
 
 
 def ours(**options: Any) -> racing.Contestant:
-    """Ours, with options of :func:`rayground.racing.on_cartpole`."""
+    """Ours, with options of :func:`rayground.racing.in_this_process`."""
     config = PPOConfig().training(**SAME).rl_module(rl_module_spec=actor_critic_mlp(hidden=HIDDEN))
-    return racing.of_algorithm(racing.on_cartpole(config, ENVS, FRAGMENT, **options).build_algo())
+    return racing.of_algorithm(racing.in_this_process(config, racing.CARTPOLE, ENVS, FRAGMENT, **options).build_algo())
 
 
 def sb3_model() -> Any:
     """Stable-Baselines3's PPO; its default policy is the same nets."""
     from stable_baselines3 import PPO
 
-    return racing.sb3_on_cartpole(
+    return racing.sb3_model(
         PPO,
+        "MlpPolicy",
         ENVS,
         SAME,
         n_steps=FRAGMENT,

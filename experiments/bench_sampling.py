@@ -40,7 +40,7 @@ class Args:
 
 def built(config: Any) -> Any:
     """The algorithm with its environments in this process."""
-    config = racing.on_cartpole(config, ENVS, FRAGMENT)
+    config = racing.in_this_process(config, racing.CARTPOLE, ENVS, FRAGMENT)
     return config.training(train_batch_size=ENVS * FRAGMENT, minibatch_size=64).build_algo()
 
 

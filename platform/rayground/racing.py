@@ -1,4 +1,4 @@
-"""Algorithms that train in turn, ours and others': the same CartPole, counted work, what is printed and written."""
+"""Algorithms that train in turn, ours and others': the same environment, counted work, what is printed and written."""
 
 from __future__ import annotations
 
@@ -63,12 +63,18 @@ class Contestant:
         return Work(self.env_steps() - steps, self.updates() - updates, seconds)
 
 
-def on_cartpole(config: Any, envs: int, fragment: int, *, mode: str = "sync", compiled: bool = False) -> Any:
+CARTPOLE = "CartPole-v1"
+
+
+def in_this_process(
+    config: Any, env: Any, envs: int, fragment: int, *, mode: str = "sync", compiled: bool = False
+) -> Any:
     """A config of ours or of RLlib's, all of it in this process.
 
     Args:
         config: Without environment, runners and learners.
-        envs: CartPole environments, stepped together.
+        env: The environment, as RLlib takes it.
+        envs: How many of them, stepped together.
         fragment: Vector steps of one call of the runner.
         mode: Gymnasium's vectorization.
         compiled: Whether whole updates are compiled (ours).
@@ -76,26 +82,27 @@ def on_cartpole(config: Any, envs: int, fragment: int, *, mode: str = "sync", co
     Returns:
         The same config.
     """
-    config = config.environment("CartPole-v1").debugging(seed=0, log_level="ERROR", log_sys_usage=False)
+    config = config.environment(env).debugging(seed=0, log_level="ERROR", log_sys_usage=False)
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=envs, rollout_fragment_length=fragment)
     config.env_runners(gym_env_vectorize_mode=mode).framework(torch_compile_learner=compiled)
     return config.learners(num_learners=0)
 
 
-def sb3_on_cartpole(algorithm: Any, envs: int, same: Mapping[str, Any], **settings: Any) -> Any:
+def sb3_model(algorithm: Any, policy: str, envs: Any, same: Mapping[str, Any], **settings: Any) -> Any:
     """A model of Stable-Baselines3's.
 
     Args:
         algorithm: Its class.
-        envs: CartPole environments, stepped together.
+        policy: Its name of a net.
+        envs: Its vector of environments, or how many of CartPole.
         same: What RLlib and ours are trained with, of which all of SB3's algorithms know lr, gamma and grad_clip.
         settings: The others, by SB3's names.
     """
     from stable_baselines3.common.env_util import make_vec_env
 
     return algorithm(
-        "MlpPolicy",
-        make_vec_env("CartPole-v1", n_envs=envs, seed=0),
+        policy,
+        make_vec_env(CARTPOLE, n_envs=envs, seed=0) if isinstance(envs, int) else envs,
         learning_rate=same["lr"],
         gamma=same["gamma"],
         max_grad_norm=same["grad_clip"],
