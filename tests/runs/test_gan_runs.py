@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,12 @@ from custom_models.nets.gan import last_frames
 from envs.catch import frames
 from rayground import Experiment
 from rayground.checkpoints import load_checkpoint
+from rayground.cli import rayground_command
 from rayground.errors import InputError
 from rayground.generator_file import load
 from rayground.results.runs import RunFiles
+
+METRICS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def checkpointed(folder: Path) -> dict[str, bytes]:
@@ -39,7 +43,9 @@ def pictures(folder: Path) -> dict[str, bytes]:
     return {name: (folder / "images" / f"{name}.png").read_bytes() for name in ("real", "generated")}
 
 
-def test_a_command_leaves_curves_pictures_and_a_generator(command: Command, tmp_path: Path) -> None:
+def test_a_command_leaves_curves_pictures_and_a_generator(
+    command: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     done = command("tiny_gan", "--seed", 3)
     assert (done.code, done.stderr) == (0, "")
     folder = only_run(command.results)
@@ -52,17 +58,19 @@ def test_a_command_leaves_curves_pictures_and_a_generator(command: Command, tmp_
     updates = (last["env_steps"] - 40) // 20
     assert (last["learner/updates"], last["images/size"]) == (updates, 60)
     assert not any(key.startswith("evaluation/") for row in rows for key in row)
-    for name in ("loss", "discriminator_loss", "generator_loss", "accuracy_real", "accuracy_fake", "grad_norm"):
-        assert f"learner/{name}" in last
+    section = METRICS.read_text().split("\n## Learner (image GAN)\n")[1].split("\n## ")[0]
+    assert set(re.findall("`((?:learner|images)/.+?)`", section)) == {
+        name for name in last if name.startswith(("learner/", "images/"))
+    }
     board = EventAccumulator(str(folder), size_guidance={"images": 0}).Reload()
     for name, png in pictures(folder).items():
         shown = board.Images(name)
         assert [picture.step for picture in shown] == [row["env_steps"] for row in rows]
         assert shown[-1].encoded_image_string == png
         assert np.asarray(Image.open(folder / "images" / f"{name}.png")).shape == (512, 512)
-    done = command("rayground", "export", "latest", "--to", tmp_path / "gen")
-    assert done.code == 0, done.stderr
-    assert "rayground.generator_file.load(" in done.stdout
+    with pytest.raises(SystemExit, match="0"):
+        rayground_command(["export", str(folder), "--to", str(tmp_path / "gen")])
+    assert "rayground.generator_file.load(" in capsys.readouterr().out
     generator = load(tmp_path / "gen")
     assert generator.info["env"] == "envs:rayground/Catch-v0"
     algorithm = rayground.load(folder).algorithm

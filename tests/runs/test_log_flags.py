@@ -12,12 +12,13 @@ import pytest
 import tiny_a3c
 import tiny_dqn
 import torch
-from conftest import RunHere
+from conftest import Build, RunHere
 from snapshots import facts, last_state, only_run, rows_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from torch import nn
 
+from callbacks import QValueStatistics
 from custom_models.q_module import q_module
 from rayground import Experiment
 from rayground.checkpoints import load_checkpoint
@@ -88,6 +89,17 @@ def test_they_show_what_there_is_go_on_in_a_resume_and_change_nothing(run_here: 
     graphs = [event for file in event_files(shown) for event in EventFileLoader(str(file)).Load() if event.graph_def]
     assert [event.step for event in graphs] == steps[:1]
     assert any("PixelNet/Linear[head]" in node.name for node in board.Graph().node)
+
+
+def test_observations_are_those_of_the_iteration(build: Build) -> None:
+    algorithm = build(change=lambda config: config.callbacks([QValueStatistics]))
+    for _ in range(2):
+        before = algorithm.env_steps
+        result = algorithm.train()
+        obs = algorithm.recent.batch()["obs"]
+        assert len(obs) == algorithm.env_steps - before < QValueStatistics.num_observations
+        q_BA = algorithm.get_policy().model.net(torch.from_numpy(obs)).detach()
+        assert result["headline"]["q_values/max"] == pytest.approx(q_BA.max().item())
 
 
 def test_a_resume_may_begin_to_show_and_the_change_is_recorded(run_here: RunHere, copied: Path) -> None:
