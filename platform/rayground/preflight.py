@@ -15,8 +15,9 @@ from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
 from rayground import checks, quiet
 from rayground.algorithms.config import ArrayConfig
 from rayground.algorithms.observers import check_callbacks
-from rayground.budget import check_compiler, check_gpus, check_memory
-from rayground.errors import InputError, one_line
+from rayground.budget import check_compiler, check_gpus, check_memory, free_memory, human_bytes
+from rayground.errors import InputError, RunError, one_line
+from rayground.replay import SlottedReplayBuffer
 from rayground.resources import check_room, gpus_wanted
 from rayground.rollouts.environments import env_name, make_single_env
 
@@ -74,6 +75,27 @@ def check_replay(config: ArrayConfig, observation_space: gym.Space, action_space
     size = replay.num_bytes(observation_space, action_space)
     check_memory(size, f"a replay buffer of {replay.capacity:,} transitions")
     return size
+
+
+def check_growth(replay: SlottedReplayBuffer, expected_bytes: int) -> None:
+    """Ends a run whose frames shrink less than was expected of them, before the system does for want of memory.
+
+    Args:
+        replay: The buffer as it fills; nothing is said before a twentieth of it has.
+        expected_bytes: What :func:`check_replay` expected of a full one.
+
+    Raises:
+        RunError: If a full one is going to need more memory than is free.
+    """
+    if replay.share_used < 0.05 or (full := int(replay.nbytes / replay.share_used)) <= expected_bytes:
+        return
+    missing, free = full - replay.nbytes, free_memory()
+    if missing > free:
+        raise RunError(
+            f"replay: its frames compress badly: {replay.capacity:,} transitions will take {human_bytes(full)}, expected "
+            f"{human_bytes(expected_bytes)}; {human_bytes(missing)} more are needed, got {human_bytes(free)} free: start "
+            "again with a smaller replay.capacity"
+        )
 
 
 def check_hardware(config: ArrayConfig, *, here: bool = True) -> None:

@@ -20,7 +20,7 @@ from rayground.algorithms.supported import NUMBERS, SUPPORTED
 from rayground.errors import InputError
 from rayground.learners.dqn import DQNLearner
 from rayground.module_checks import check_q_module
-from rayground.preflight import check_replay
+from rayground.preflight import check_growth, check_replay
 from rayground.replay import SlottedReplay, SlottedReplayBuffer
 from rayground.replay.ratio import UpdateClock
 from rayground.schedules import as_schedule
@@ -169,7 +169,7 @@ class DQN(ArrayAlgorithm):
     def setup(self, config: DQNConfig) -> None:
         """Builds runners and learner (RLlib), the replay buffer, and the clock of the updates."""
         super().setup(config)
-        check_replay(config, self.observation_space, self.action_space)
+        self._replay_bytes = check_replay(config, self.observation_space, self.action_space)
         self.replay = self._empty_replay()
         self.updates = UpdateClock(config.replay_ratio, config.num_steps_sampled_before_learning_starts)
         self._beta = as_schedule(config.replay.beta, "replay.beta")
@@ -204,6 +204,7 @@ class DQN(ArrayAlgorithm):
                 for rollout in rollouts:
                     self.replay.add(rollout, first_lane=self.first_lane(rollout))
             self.learn()
+        check_growth(self.replay, self._replay_bytes)
         self.log_iteration()
 
     def learn(self) -> None:

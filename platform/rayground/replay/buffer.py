@@ -102,6 +102,11 @@ class SlottedReplayBuffer:
         priorities = self._priorities.nbytes if self._priorities else 0
         return self._lanes.nbytes + priorities * self._lanes.num_used // self._lanes.num_rows
 
+    @property
+    def share_used(self) -> float:
+        """The share of the slots that have been in use, 0 to 1."""
+        return self._lanes.num_used / self._lanes.num_rows
+
     def __len__(self) -> int:
         """Transitions stored."""
         return self._lanes.size
