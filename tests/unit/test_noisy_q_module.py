@@ -96,6 +96,7 @@ def test_learning_draws_noise_for_the_net_the_target_and_the_choice_of_the_next_
     assert torch.equal(out["qf_preds"], module.net(obs))
     assert torch.equal(out["qf_target_next_preds"], module.target_net(obs))
     assert torch.equal(out["qf_next_preds"], module.net(obs))
+    assert (out["qf_target_next_preds"] != module.target_net.eval()(obs)).any()
     first, second, third = (out[key] for key in ("qf_preds", "qf_target_next_preds", "qf_next_preds"))
     assert (first != second).any() and (second != third).any() and (first != third).any()  # noqa: PT018
 
