@@ -6,9 +6,9 @@ runner, then imports the package first.
 The probe environments (``envs.probes``) are the smallest tasks that need one more part of an agent each, with known
 action values: train an agent on them in this order, and the first one it fails names the part to look at.
 
-``rayground/Catch-v0`` (pixels) and ``rayground/GridWorld-v0`` (action masks) are small games. Both have a vector
-environment of their own, which ``gym_env_vectorize_mode="vector_entry_point"`` asks for; so have the Atari games, each
-``atari/<game>-v0`` (``envs.atari.atari`` checks a name).
+``rayground/Catch-v0`` (pixels), ``rayground/GridWorld-v0`` (action masks) and ``rayground/Stock-v0`` (trading) are
+small tasks. They have vector environments of their own, which ``gym_env_vectorize_mode="vector_entry_point"`` asks for;
+so have the Atari games, each ``atari/<game>-v0`` (``envs.atari.atari`` checks a name).
 """
 
 import gymnasium as gym
@@ -35,6 +35,7 @@ gym.register(
     vector_entry_point="envs.gridworld:GridWorldVector",
     max_episode_steps=100,
 )
+gym.register("rayground/Stock-v0", entry_point="envs.stock:Stock", vector_entry_point="envs.stock:StockVector")
 for _game in GAMES:
     gym.register(
         f"atari/{_game}-v0",
