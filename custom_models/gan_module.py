@@ -11,6 +11,7 @@ from torch import Tensor
 
 from custom_models.net_module import IMAGE, NetModule, tried_net_spec
 from custom_models.nets.gan import ImageGAN
+from custom_models.q_module import ACTION_MASK
 
 IMAGES = "images"
 LATENTS = "latents"
@@ -39,9 +40,13 @@ class GANModule(NetModule):
             del self.net.discriminator
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Tensor]:
-        """Returns random ``actions`` ``[B]`` for ``obs``: what RLlib calls for inference and exploration."""
-        obs = batch[Columns.OBS]
-        return {Columns.ACTIONS: torch.randint(int(self.action_space.n), (len(obs),), device=obs.device)}
+        """Returns random ``actions`` ``[B]``, legal ones where ``action_mask`` (``[B, A]`` bool) says which are.
+
+        It is what RLlib calls for inference and exploration.
+        """
+        obs, mask = batch[Columns.OBS], batch.get(ACTION_MASK)
+        noise = torch.rand((len(obs), int(self.action_space.n)), device=obs.device)
+        return {Columns.ACTIONS: (noise if mask is None else noise.masked_fill(~mask, -1.0)).argmax(dim=1)}
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Tensor]:
         """Returns three times logits ``[B]``, as :meth:`ImageGAN.forward` gives them for ``images`` and ``latents``."""

@@ -15,7 +15,7 @@ experiment = Experiment(
     .environment(atari("pong"), env_config={"size": 64})
     .env_runners(num_envs_per_env_runner=8, gym_env_vectorize_mode="vector_entry_point")
     .rl_module(rl_module_spec=image_gan(latent_dim=64, width=16))
-    .training(train_batch_size_per_learner=64, num_images=20_000, replay_ratio=1 / 32)
+    .training(train_batch_size_per_learner=32, num_images=20_000)
     .reporting(metrics_num_episodes_for_smoothing=20, min_sample_timesteps_per_iteration=2_000),
     stop=Stop(env_steps=40_000),
     checkpoints=CheckpointRule(every=5, keep_best=0),

@@ -163,6 +163,11 @@ def test_acting_is_uniform_and_needs_no_discriminator() -> None:
     counts = np.bincount(module.forward_exploration({"obs": obs}, t=0)["actions"].numpy())
     assert len(counts) == 6
     assert np.abs(counts - 1_000).max() < 5 * math.sqrt(1_000 * 5 / 6)
+    legal = torch.tensor([False, True, False, True, False, False]).expand(6_000, 6)
+    counts = np.bincount(module.forward_exploration({"obs": obs, "action_mask": legal}, t=0)["actions"].numpy())
+    assert counts[[0, 2]].sum() == 0
+    assert len(counts) == 4
+    assert abs(counts[1] - 3_000) < 5 * math.sqrt(6_000 / 4)
 
 
 @given(st.lists(st.integers(0, 9), max_size=8), st.integers(1, 7), st.integers(1, 9))
