@@ -19,11 +19,13 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from torch import Tensor, nn
 
 from custom_models.net_module import IMAGE, NetModule, net_spec, tried_net_spec
-from custom_models.nets import ActorCriticCNN, ActorCriticMLP, drop_value
+from custom_models.nets import ACTION_MASK, ActorCriticCNN, ActorCriticMLP, drop_value
 
 
 class ActorCriticModule(NetModule, ValueFunctionAPI):
     """A policy and a value function.
+
+    Where a batch has an ``action_mask`` (``[B, A]`` bool, of a Discrete space), illegal actions get the logit -inf.
 
     Read from ``model_config``: ``net`` (the class) and ``net_kwargs``, which ``actor_critic_mlp`` and
     its like put there. A module for acting only is without what its net names in ``value_only``.
@@ -58,16 +60,21 @@ class ActorCriticModule(NetModule, ValueFunctionAPI):
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Tensor]:
         """Returns ``action_dist_inputs`` ``[B, D]``: what RLlib calls for inference and exploration."""
-        return {Columns.ACTION_DIST_INPUTS: self.net.policy(batch[Columns.OBS])}
+        return {Columns.ACTION_DIST_INPUTS: _masked(self.net.policy(batch[Columns.OBS]), batch)}
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Tensor]:
         """Returns ``action_dist_inputs`` ``[B, D]`` and ``vf_preds`` ``[B]``."""
         dist_inputs, values = self.net(batch[Columns.OBS])
-        return {Columns.ACTION_DIST_INPUTS: dist_inputs, Columns.VF_PREDS: values}
+        return {Columns.ACTION_DIST_INPUTS: _masked(dist_inputs, batch), Columns.VF_PREDS: values}
 
     def get_non_inference_attributes(self) -> list[str]:
         """Returns the names of what an environment runner does without."""
         return [f"net.{name}" for name in getattr(self.net, "value_only", ())]
+
+
+def _masked(logits: Tensor, batch: dict[str, Any]) -> Tensor:
+    mask = batch.get(ACTION_MASK)
+    return logits if mask is None else logits.masked_fill(~mask, float("-inf"))
 
 
 def distribution_class(action_space: gym.Space) -> type[TorchDistribution]:

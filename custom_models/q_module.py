@@ -17,10 +17,9 @@ from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 from torch import Tensor, nn
 
 from custom_models.net_module import IMAGE, NetModule, net_spec, tried_net_spec
-from custom_models.nets import DuelingCNN, DuelingMLP, PlainCNN, PlainMLP, noisy_layers
+from custom_models.nets import ACTION_MASK, DuelingCNN, DuelingMLP, PlainCNN, PlainMLP, noisy_layers
 from custom_models.nets.noisy import SIGMA0, noise
 
-ACTION_MASK = "action_mask"
 NEXT_ACTION_MASK = "next_action_mask"
 
 

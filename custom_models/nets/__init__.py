@@ -23,10 +23,14 @@ from custom_models.nets.noisy import NoisyLinear, noisy_layers
 from custom_models.nets.normalizer import RunningNorm, running_norms
 from custom_models.nets.q_cnn import DuelingCNN, PlainCNN
 
+ACTION_MASK = "action_mask"
+"""What nets, batches and Gymnasium's infos call the legal actions."""
+
 NETS: tuple[type[nn.Module], ...] = (ActorCriticCNN, ActorCriticMLP, DuelingCNN, DuelingMLP, PlainCNN, PlainMLP)
 """The nets that an exported policy may name without the caller handing in their class."""
 
 __all__ = [
+    "ACTION_MASK",
     "NETS",
     "ActorCriticCNN",
     "ActorCriticMLP",

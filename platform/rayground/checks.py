@@ -18,7 +18,8 @@ import tree
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import iterate
 
-from rayground.errors import InputError, closest, one_line
+from rayground.action_masks import ACTION_MASK, LegalActions, gives_masks, legal_sample, mask_fault
+from rayground.errors import InputError, RunError, closest, one_line
 from rayground.space_checks import ACTIONS, check_finite, check_observation, check_spaces, kind
 
 NUM_STEPS = 3
@@ -30,13 +31,16 @@ STEP_PARTS = ("observation", "reward", "terminated", "truncated", "info")
 
 def check_env(
     make: Callable[[], gym.Env | VectorEnv], name: str, actions: tuple[type[gym.Space], ...] = ACTIONS
-) -> None:
+) -> bool:
     """Makes an environment, resets it and takes a few steps with sampled actions.
 
     Args:
         make: Makes one environment, as a runner would. A vector environment is checked by :func:`check_vector_env`.
         name: What the user knows it as.
         actions: The kinds of action spaces that the algorithm takes.
+
+    Returns:
+        Whether it says which actions are legal; see :mod:`rayground.action_masks`.
 
     Raises:
         InputError: If it is not registered or cannot be made, or breaks the Gymnasium contract.
@@ -47,20 +51,36 @@ def check_env(
         env = _make(make, name)
         try:
             if isinstance(env, VectorEnv):
-                check_vector_env(env, name, actions)
-            else:
-                _check_single_env(env, actions, Subject(f"environment {name}"))
+                return check_vector_env(env, name, actions)
+            return _check_single_env(env, actions, Subject(f"environment {name}"))
         finally:
             getattr(env, "close", lambda: None)()
 
 
-def check_vector_env(env: VectorEnv, name: str, actions: tuple[type[gym.Space], ...] = ACTIONS) -> None:
+def says_what_is_legal(make: Callable[[], gym.Env | VectorEnv], name: str) -> bool:
+    """Makes and resets an environment, which is not checked, to find out whether it says which actions are legal.
+
+    Raises:
+        InputError: If it is not registered or cannot be made, or raises.
+    """
+    env = _make(make, name)
+    try:
+        _, infos = Subject(f"environment {name}").call("reset()", RESET_PARTS, env.reset, seed=0)
+        return gives_masks(infos, getattr(env, "single_action_space", env.action_space))
+    finally:
+        env.close()
+
+
+def check_vector_env(env: VectorEnv, name: str, actions: tuple[type[gym.Space], ...] = ACTIONS) -> bool:
     """Checks a vector environment; it is reset and stepped.
 
     Args:
         env: The vector environment.
         name: What the user knows it as.
         actions: The kinds of action spaces that the algorithm takes.
+
+    Returns:
+        Whether it says which actions are legal.
 
     Raises:
         InputError: If it breaks the Gymnasium contract, or does not reset itself in the step after the last one.
@@ -73,16 +93,21 @@ def check_vector_env(env: VectorEnv, name: str, actions: tuple[type[gym.Space], 
         subject.fail("autoreset_mode", "AutoresetMode.NEXT_STEP", str(mode))
     check_spaces(env.single_observation_space, env.single_action_space, actions, subject.fail)
     env.action_space.seed(0)
-    obs, _ = subject.call("reset()", RESET_PARTS, env.reset, seed=0)
+    obs, infos = subject.call("reset()", RESET_PARTS, env.reset, seed=0)
     _check_rows(env, obs, subject)
+    legal, ended = LegalActions(env.single_action_space, env.num_envs), np.zeros(env.num_envs, np.bool_)
+    _take_masks(legal.reset, infos, subject)
     for _ in range(NUM_STEPS):
-        result = subject.call("step()", STEP_PARTS, env.step, env.action_space.sample())
-        obs, rewards, terminated, truncated, _ = result
+        sample = legal_sample(env.action_space, legal.to_act_by(ended))
+        obs, rewards, terminated, truncated, infos = subject.call("step()", STEP_PARTS, env.step, sample)
         _check_rows(env, obs, subject)
         _check_column(env, rewards, "reward", "iuf", subject)
         check_finite(np.asarray(rewards), "reward", subject.fail)
         _check_column(env, terminated, "terminated", "b", subject)
         _check_column(env, truncated, "truncated", "b", subject)
+        _take_masks(legal.step, infos, subject, terminated, truncated)
+        ended = terminated | truncated
+    return legal.masks is not None
 
 
 @dataclass(frozen=True)
@@ -119,7 +144,7 @@ def _make(make: Callable[[], Any], name: str) -> Any:
         raise InputError(f"environment {name} could not be made: {one_line(error)}") from error
 
 
-def _check_single_env(env: Any, actions: tuple[type[gym.Space], ...], subject: Subject) -> None:
+def _check_single_env(env: Any, actions: tuple[type[gym.Space], ...], subject: Subject) -> bool:
     if not isinstance(env, gym.Env):
         subject.fail("class", "a gymnasium.Env", f"{type(env).__module__}.{type(env).__qualname__}")
     spaces = (getattr(env, "observation_space", None), getattr(env, "action_space", None))
@@ -127,23 +152,25 @@ def _check_single_env(env: Any, actions: tuple[type[gym.Space], ...], subject: S
     # Wrappers unpack what comes from inside, so that a wrong tuple is only seen for what it is on the inside.
     base = env.unwrapped
     _check_reset_arguments(base, subject)
-    subject.call("reset()", RESET_PARTS, base.reset, seed=0)
+    _, info = subject.call("reset()", RESET_PARTS, base.reset, seed=0)
     base.action_space.seed(0)
-    subject.call("step()", STEP_PARTS, base.step, base.action_space.sample())
+    subject.call("step()", STEP_PARTS, base.step, legal_sample(base.action_space, _mask_in(info, base.action_space)))
     env.action_space.seed(0)
-    ended = True
+    ended, legal = True, LegalActions(env.action_space, 1)
     for _ in range(NUM_STEPS):
         if ended:
             obs, info = subject.call("reset()", RESET_PARTS, env.reset, seed=0)
             check_observation(env.observation_space, obs, "observation of reset()", subject.fail)
             _check_info(info, "info of reset()", subject)
-        ended = _check_step(env, subject)
+            _take_masks(legal.reset, [info], subject)
+        ended = _check_step(env, legal, subject)
+    return legal.masks is not None
 
 
-def _check_step(env: gym.Env, subject: Subject) -> bool:
-    """Takes a step and returns whether the episode ended."""
-    result = subject.call("step()", STEP_PARTS, env.step, env.action_space.sample())
-    obs, reward, terminated, truncated, info = result
+def _check_step(env: gym.Env, legal: LegalActions, subject: Subject) -> bool:
+    """Takes a legal step and returns whether the episode ended."""
+    sample = legal_sample(env.action_space, None if legal.masks is None else legal.masks[0])
+    obs, reward, terminated, truncated, info = subject.call("step()", STEP_PARTS, env.step, sample)
     check_observation(env.observation_space, obs, "observation of step()", subject.fail)
     if np.ndim(reward) != 0 or np.asarray(reward).dtype.kind not in "iuf":
         subject.fail("reward", "a number", kind(reward))
@@ -152,6 +179,7 @@ def _check_step(env: gym.Env, subject: Subject) -> bool:
         if not isinstance(value, bool | np.bool_):
             subject.fail(key, "a bool", f"{kind(value)} {value!r}")
     _check_info(info, "info of step()", subject)
+    _take_masks(legal.step, [info], subject, np.array([terminated]), np.array([truncated]))
     return bool(terminated or truncated)
 
 
@@ -167,6 +195,21 @@ def _check_reset_arguments(env: gym.Env, subject: Subject) -> None:
 def _check_info(info: Any, key: str, subject: Subject) -> None:
     if not isinstance(info, dict):
         subject.fail(key, "a dict", kind(info))
+
+
+def _mask_in(info: Any, action_space: gym.Space) -> np.ndarray | None:
+    """The mask in an info, if there is one that can be used."""
+    if not gives_masks([info], action_space) or mask_fault(info[ACTION_MASK], action_space):
+        return None
+    return info[ACTION_MASK]
+
+
+def _take_masks(take: Callable[..., None], infos: Any, subject: Subject, *ends: np.ndarray) -> None:
+    """Lets the masks in infos be read."""
+    try:
+        take(infos, *ends)
+    except RunError as error:
+        raise InputError(f"{subject.name}: {error}") from None
 
 
 def _check_rows(env: VectorEnv, obs: Any, subject: Subject) -> None:

@@ -15,28 +15,36 @@ from typing import Any, cast
 import gymnasium as gym
 import numpy as np
 import torch
+from ray.rllib.algorithms.dqn.dqn_learner import QF_NEXT_PREDS, QF_TARGET_NEXT_PREDS
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.distribution.torch.torch_distribution import TorchMultiCategorical
 from ray.rllib.core.rl_module.apis import QNetAPI, TargetNetworkAPI, ValueFunctionAPI
 from ray.rllib.core.rl_module.rl_module import RLModule
 
+from custom_models.q_module import ACTION_MASK, NEXT_ACTION_MASK
 from rayground.checks import Subject
 from rayground.space_checks import kind
 
 BATCH = 2
 """Observations that a module is tried on."""
+MASKED_BATCH = 64
+"""The same with masks: enough that nobody keeps to them by chance."""
 
 
-def check_q_module(module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
+def check_q_module(
+    module: RLModule, observation_space: gym.Space, action_space: gym.Space, *, action_masks: bool = False
+) -> None:
     """Checks that a module gives what DQN reads, on two sampled observations; the module is left as it was.
 
     Args:
         module: Any RLModule, built.
         observation_space: What it observes.
         action_space: What it answers.
+        action_masks: Whether the environment says which actions are legal: the module must keep to them then.
 
     Raises:
-        InputError: If it lacks an API of RLlib that DQN needs, or gives a wrong key, shape or dtype, or NaN.
+        InputError: If it lacks an API of RLlib that DQN needs, gives a wrong key, shape or dtype, or NaN, or does
+            something illegal.
     """
     subject = Subject(f"module {type(module).__name__}")
     _check_kind(module, (QNetAPI, TargetNetworkAPI), "DQN", subject)
@@ -50,19 +58,24 @@ def check_q_module(module: RLModule, observation_space: gym.Space, action_space:
             _check_parameters(twin, subject)
         choices.check(subject, twin.forward_inference, batch)
         choices.check(subject, twin.forward_exploration, batch, t=0)
+        if action_masks:
+            _check_legal_values(twin, batch, values.shape[1], subject)
 
 
-def check_actor_critic_module(module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
+def check_actor_critic_module(
+    module: RLModule, observation_space: gym.Space, action_space: gym.Space, *, action_masks: bool = False
+) -> None:
     """Checks that a module gives what PPO and its kind read, on two sampled observations; it is left as it was.
 
     Args:
         module: Any RLModule, built.
         observation_space: What it observes.
         action_space: What it answers: Discrete, MultiDiscrete or Box.
+        action_masks: Whether the environment says which actions are legal: the module must keep to them then.
 
     Raises:
-        InputError: If it has no value function by RLlib's API, no distribution whose actions fit the space, or gives a
-            wrong key, shape or dtype, or NaN.
+        InputError: If it has no value function by RLlib's API, no distribution whose actions fit the space, gives a
+            wrong key, shape or dtype, or NaN, or does something illegal.
     """
     subject = Subject(f"module {type(module).__name__}")
     _check_kind(module, (ValueFunctionAPI,), "an actor-critic algorithm", subject)
@@ -79,6 +92,51 @@ def check_actor_critic_module(module: RLModule, observation_space: gym.Space, ac
             training.check_numbers("entropy")
             _check_values(twin, batch, subject)
             _check_parameters(twin, subject)
+        if action_masks:
+            _check_legal_distributions(twin, batch, int(cast(gym.spaces.Discrete, action_space).n), subject)
+
+
+def _check_legal_values(module: Any, batch: dict[str, Any], num_actions: int, subject: Subject) -> None:
+    """Checks that a Q-module acts on, and bootstraps from, legal actions only."""
+    masked, only_B = _one_legal(batch, num_actions)
+    for forward, kwargs in ((module.forward_inference, {}), (module.forward_exploration, {"t": 0})):
+        actions_B = subject.call(forward.__name__, None, forward, masked, **kwargs)[Columns.ACTIONS]
+        _check_legal(f"{forward.__name__}[{Columns.ACTIONS!r}]", actions_B, only_B, subject)
+    if module.inference_only:
+        return
+    train = {Columns.OBS: masked[Columns.OBS], Columns.NEXT_OBS: masked[Columns.OBS]}
+    train |= {ACTION_MASK: masked[ACTION_MASK], NEXT_ACTION_MASK: masked[ACTION_MASK]}
+    output = subject.call("forward_train", None, module.forward_train, train)
+    for key in (QF_NEXT_PREDS, QF_TARGET_NEXT_PREDS):
+        if key in output:
+            _check_legal(f"the best of forward_train[{key!r}]", output[key].argmax(dim=1), only_B, subject)
+
+
+def _check_legal_distributions(module: Any, batch: dict[str, Any], num_actions: int, subject: Subject) -> None:
+    """Checks that only legal actions have a probability in each phase of an actor-critic module."""
+    masked, only_B = _one_legal(batch, num_actions)
+    for phase in ("inference", "exploration") if module.inference_only else ("inference", "exploration", "train"):
+        forward = getattr(module, f"forward_{phase}")
+        output = subject.call(forward.__name__, None, forward, masked, **({"t": 0} if phase == "exploration" else {}))
+        distribution = getattr(module, f"get_{phase}_action_dist_cls")().from_logits(output[Columns.ACTION_DIST_INPUTS])
+        every = torch.arange(num_actions, device=only_B.device)
+        logp_AB = torch.stack([distribution.logp(action.expand(len(only_B))) for action in every])
+        _check_legal(f"the likeliest action of {forward.__name__}", logp_AB.argmax(dim=0), only_B, subject)
+
+
+def _one_legal(batch: dict[str, Any], num_actions: int) -> tuple[dict[str, Any], torch.Tensor]:
+    """A larger batch with masks that each allow one action, and these actions ``[B]``."""
+    obs = batch[Columns.OBS].repeat(MASKED_BATCH // BATCH, *[1] * (batch[Columns.OBS].ndim - 1))
+    only_B = torch.arange(len(obs), device=obs.device) % num_actions
+    return {Columns.OBS: obs, ACTION_MASK: torch.eye(num_actions, device=obs.device)[only_B].bool()}, only_B
+
+
+def _check_legal(what: str, actions_B: torch.Tensor, only_B: torch.Tensor, subject: Subject) -> None:
+    illegal = (actions_B != only_B).nonzero().flatten().tolist()
+    if illegal:
+        i = illegal[0]
+        mask = f"with an {ACTION_MASK}, which the environment's infos hold"
+        subject.fail(f"{what}, {mask}", f"the only legal action {only_B[i]}", str(actions_B[i].item()))
 
 
 def _check_kind(module: RLModule, apis: Sequence[type], needed_by: str, subject: Subject) -> None:

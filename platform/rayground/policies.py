@@ -15,7 +15,9 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModule
 from torch import Tensor, nn
 
+from custom_models.nets import ACTION_MASK
 from rayground import policy_file
+from rayground.action_masks import asked_masks
 from rayground.errors import InputError, RunError
 from rayground.spaces import actions_for_env, as_batch
 from rayground.weights import misfits
@@ -42,6 +44,7 @@ class TrainedPolicy:
         """
         self._module, self._on_change = module, on_change
         self._normalize_actions, self._clip_actions = config.normalize_actions, config.clip_actions
+        self._action_masks = getattr(config, "action_masks", False)  # RLlib's algorithms know none
         own = ("env_to_module_connector", "module_to_env_connector")
         self._connectors = [name for name in own if getattr(config, f"_{name}") is not None]
 
@@ -65,18 +68,23 @@ class TrainedPolicy:
         self._module.load_state_dict({name: torch.as_tensor(value) for name, value in weights.items()})
         self._on_change()
 
-    def compute_single_action(self, obs: Any, explore: bool = False) -> Any:
+    def compute_single_action(self, obs: Any, explore: bool = False, action_mask: Any = None) -> Any:
         """The action for the environment for one observation ``[...]``.
 
         Args:
             obs: The observation.
             explore: Sample it, as in training once its schedules have run out, instead of taking the best one.
+            action_mask: The legal actions ``[A]``, ``info["action_mask"]``: needed where the environment gives them.
 
         Raises:
-            InputError: If shape or number type is not what the policy observes.
+            InputError: If shape or number type is not what the policy observes, or the mask is missing or wrong.
         """
         module = self._module
         batch = self._batch(as_batch(np.asarray(obs)[None], module.observation_space))
+        given = None if action_mask is None else np.asarray(action_mask)[None]
+        masks = asked_masks(given, module.action_space, 1, needed=self._action_masks)
+        if masks is not None:
+            batch[ACTION_MASK] = torch.from_numpy(masks).to(batch[Columns.OBS].device)
         with torch.inference_mode():
             if explore:
                 out = module.forward_exploration(batch, t=np.iinfo(np.int64).max)
@@ -129,6 +137,7 @@ class TrainedPolicy:
             action_space=self._module.action_space,
             normalize_actions=self._normalize_actions,
             clip_actions=self._clip_actions,
+            action_masks=self._action_masks,
             info=info or {},
         )
         difference = self._difference(policy_file.load(path, nets=[type(net)]), net)

@@ -6,6 +6,7 @@ a name in the file alone, and reads weights as plain tensors: loading a policy f
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from custom_models.nets import NETS, drop_value
+from custom_models.nets import ACTION_MASK, NETS, drop_value
 from rayground import exported, spaces
+from rayground.action_masks import asked_masks
 from rayground.distributions import sampler_over
 from rayground.errors import InputError, closest
 
-FORMAT = 2
+FORMAT = 3
 POLICY = "policy"
 WEIGHTS_FILE, JSON_FILE = exported.weights_file(POLICY), exported.json_file(POLICY)
 
@@ -39,6 +41,7 @@ class Policy:
         observation_space: What it observes.
         action_space: What it answers: Discrete, and with an actor-critic net MultiDiscrete or Box.
         info: What was noted at export: environment, env steps, the run.
+        action_masks: Whether it was trained where environments say which actions are legal, and must be told.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Policy:
         *,
         normalize_actions: bool = True,
         clip_actions: bool = False,
+        action_masks: bool = False,
     ) -> None:
         """Wraps a net; how its actions go to the environment is by default as RLlib does it, see ``actions_for_env``.
 
@@ -65,38 +69,56 @@ class Policy:
         self.observation_space = observation_space
         self.action_space = action_space
         self.info = info or {}
+        self.action_masks = action_masks
+        self._takes_mask = not self._is_distribution and ACTION_MASK in inspect.signature(model.forward).parameters
         self._sampler = sampler_over(action_space)
         self._for_env = spaces.actions_for_env(action_space, normalize=normalize_actions, clip=clip_actions)
 
-    def compute_actions(self, obs: Any, explore: bool = False) -> np.ndarray:
+    def compute_actions(self, obs: Any, explore: bool = False, action_mask: Any = None) -> np.ndarray:
         """Returns actions for the environment: the best ones, or samples of the policy.
 
         Args:
             obs: ``[B, *observation_space.shape]``.
             explore: Sample them, with torch's generator.
+            action_mask: ``[B, A]`` bool or int8, the legal ones: those are taken then, and no others. Needed where
+                :attr:`action_masks` says so.
 
         Returns:
             ``[B, *action_space.shape]``, in the dtype of the action space.
 
         Raises:
-            InputError: If shape or number type is not what the policy observes, or ``explore`` is set for action
-                values, which are no distribution.
+            InputError: If shape or number type is not what the policy observes, ``explore`` is set for action
+                values, which are no distribution, or the masks are missing or wrong.
         """
         if explore and not self._is_distribution:
             raise InputError("explore=True: an exported Q-network acts greedily, exploration stays with training")
         array = spaces.as_batch(obs, self.observation_space)
-        with torch.inference_mode():
-            outputs = policy_outputs(self.model)(torch.tensor(array)).cpu().numpy()
+        masks = asked_masks(action_mask, self.action_space, len(array), needed=self.action_masks)
+        outputs = self._outputs(array, masks)
         noise = self._sampler.noise(1, *outputs.shape)[0] if explore else None
         return self._for_env(self._sampler.act(outputs, noise))
 
-    def compute_single_action(self, obs: Any, explore: bool = False) -> int | np.ndarray:
+    def _outputs(self, obs: np.ndarray, masks: np.ndarray | None) -> np.ndarray:
+        """What the net answers ``[B, D]``, -inf where an action is illegal."""
+        with torch.inference_mode():
+            if masks is None or not self._takes_mask:
+                outputs = policy_outputs(self.model)(torch.tensor(obs)).numpy()
+                return outputs if masks is None else np.where(masks, outputs, -np.inf)
+            return self.model(torch.tensor(obs), action_mask=torch.tensor(masks)).numpy()
+
+    def compute_single_action(self, obs: Any, explore: bool = False, action_mask: Any = None) -> int | np.ndarray:
         """Returns the action for one observation ``[*observation_space.shape]``, the best one or a sample.
+
+        Args:
+            obs: The observation.
+            explore: As for :meth:`compute_actions`.
+            action_mask: The legal actions ``[A]``, as :meth:`compute_actions` wants them for several observations.
 
         Raises:
             InputError: As :meth:`compute_actions`.
         """
-        action = self.compute_actions(np.asarray(obs)[None], explore)[0]
+        given = None if action_mask is None else np.asarray(action_mask)[None]
+        action = self.compute_actions(np.asarray(obs)[None], explore, given)[0]
         return int(action) if isinstance(self.action_space, gym.spaces.Discrete) else action
 
     def evaluate(self, env: gym.Env | str, episodes: int = 100, seed: int = 0) -> list[float]:
@@ -124,10 +146,11 @@ class Policy:
             return [self._episode(env, seed if i == 0 else None) for i in range(episodes)]
 
     def _episode(self, env: gym.Env, seed: int | None) -> float:
-        obs, _ = env.reset(seed=seed)
+        obs, info = env.reset(seed=seed)
         episode_return, ended = 0.0, False
         while not ended:
-            obs, reward, terminated, truncated, _ = env.step(self.compute_single_action(obs))
+            mask = info.get(ACTION_MASK) if self.action_masks else None
+            obs, reward, terminated, truncated, info = env.step(self.compute_single_action(obs, action_mask=mask))
             episode_return += float(reward)
             ended = terminated or truncated
         return episode_return
@@ -153,6 +176,7 @@ def save(
     action_space: gym.Space,
     normalize_actions: bool,
     clip_actions: bool,
+    action_masks: bool,
     info: dict[str, Any],
 ) -> Path:
     """Writes a policy: whole or not at all, and only if it can be loaded again.
@@ -166,6 +190,7 @@ def save(
         action_space: What it answers.
         normalize_actions: What it was trained with, ``config.normalize_actions``; see ``spaces.actions_for_env``.
         clip_actions: Likewise, ``config.clip_actions``.
+        action_masks: Whether it was trained where environments say which actions are legal.
         info: What to note beside the weights, as JSON.
 
     Returns:
@@ -182,6 +207,7 @@ def save(
         "action_space": spaces.to_json(action_space),
         "normalize_actions": normalize_actions,
         "clip_actions": clip_actions,
+        "action_masks": action_masks,
         "info": info,
     }
     return exported.write(
@@ -205,7 +231,7 @@ def load(folder: str | Path, nets: Sequence[type[nn.Module]] = ()) -> Policy:
         name, kwargs = description["net"]["class"], description["net"]["kwargs"]
         observation_space = spaces.from_json(description["observation_space"])
         action_space = spaces.from_json(description["action_space"])
-        actions = {key: bool(description[key]) for key in ("normalize_actions", "clip_actions")}
+        actions = {key: bool(description[key]) for key in ("normalize_actions", "clip_actions", "action_masks")}
         info = description["info"]
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path / JSON_FILE} is damaged: {type(error).__name__}: {error}") from error

@@ -49,8 +49,7 @@ def preflight(config: ArrayConfig, *, here: bool = True) -> Preflight:
     check_devices(config, here=here)
     if config.env is None:
         raise InputError("the experiment has no environment: give its config one with .environment(...)")
-    if not config.disable_env_checking:
-        checks.check_env(lambda: make_single_env(config), env_name(config), config.action_spaces)
+    config = checked_env(config)
     spaces = _spaces(config)
     try:
         module = config.get_rl_module_spec(spaces={DEFAULT_MODULE_ID: spaces}).build()
@@ -61,6 +60,23 @@ def preflight(config: ArrayConfig, *, here: bool = True) -> Preflight:
     config.check_module(module, *spaces)
     check_callbacks(config, module)
     return Preflight(module, check_replay(config, *spaces))
+
+
+def checked_env(config: ArrayConfig) -> ArrayConfig:
+    """Checks the environment, unless the config says not to.
+
+    Returns:
+        A config that knows whether the environment says which actions are legal.
+
+    Raises:
+        InputError: If it cannot be made or breaks its contract.
+    """
+    name = env_name(config)
+    if config.disable_env_checking:
+        gives_masks = checks.says_what_is_legal(lambda: make_single_env(config), name)
+    else:
+        gives_masks = checks.check_env(lambda: make_single_env(config), name, config.action_spaces)
+    return config.with_action_masks() if gives_masks else config
 
 
 def check_replay(config: ArrayConfig, observation_space: gym.Space, action_space: gym.Space) -> int:

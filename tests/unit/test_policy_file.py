@@ -53,7 +53,7 @@ class Reach(gym.Env):
 def save(folder, net=None, kwargs=KWARGS, observation_space=BOX, info=None):
     net = DuelingMLP(observation_space, TWO, **kwargs) if net is None else net
     more = {"observation_space": observation_space, "action_space": TWO}
-    more |= {"normalize_actions": True, "clip_actions": False}
+    more |= {"normalize_actions": True, "clip_actions": False, "action_masks": False}
     return net, policy_file.save(folder, net, net_kwargs=kwargs, info=info or {}, **more)
 
 

@@ -55,7 +55,7 @@ class ActorCriticConfig(ArrayConfig):
 
     def check_module(self, module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
         """The inputs of an action distribution, and a value."""
-        module_checks.check_actor_critic_module(module, observation_space, action_space)
+        module_checks.check_actor_critic_module(module, observation_space, action_space, action_masks=self.action_masks)
 
 
 class ActorCritic(ArrayAlgorithm):

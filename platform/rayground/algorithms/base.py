@@ -23,7 +23,7 @@ from ray.rllib.utils.metrics import (
 )
 
 from custom_models.nets.normalizer import running_norms
-from rayground import checks, quiet
+from rayground import quiet
 from rayground.algorithms import changes, evaluation, state
 from rayground.algorithms.checkpointed import CheckpointedAlgorithm
 from rayground.algorithms.config import ArrayConfig
@@ -33,9 +33,8 @@ from rayground.algorithms.timing import PARTS, RunnerTimes, WallClock
 from rayground.errors import InputError, RunError
 from rayground.learners.group import make_learner, why_learners_fail
 from rayground.policies import TrainedPolicy
-from rayground.preflight import check_hardware
+from rayground.preflight import check_hardware, checked_env
 from rayground.rollouts.callbacks import RUNNER_HOOKS, overrides
-from rayground.rollouts.environments import env_name, make_single_env
 from rayground.rollouts.group import RunnerGroup, why_runners_fail
 from rayground.rollouts.moments import Moments
 from rayground.rollouts.rollout import Rollout, Sampled
@@ -75,8 +74,8 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
         # RLlib would raise copies of what an iteration raises, and fail where an exception cannot be copied.
         os.environ.setdefault("RAY_AIR_FULL_TRACEBACKS", "1")
         check_hardware(config)
-        if not config.disable_env_checking:
-            checks.check_env(lambda: make_single_env(config), env_name(config), config.action_spaces)
+        self.config = checked_env(self.config)
+        self.config.freeze()
         # Threads that wait for each other cost small networks far more than they bring, the more so on busy cores.
         torch.set_num_threads(max(1, config.num_cpus_for_main_process))
         self.env_steps = self._env_steps_logged = 0
@@ -307,9 +306,11 @@ class ArrayAlgorithm(CheckpointedAlgorithm):
         self.learner.load_module_arrays(policy.get_weights())
         self.sync_weights()
 
-    def compute_single_action(self, observation: Any, *, explore: bool = False, **_: Any) -> Any:
-        """The policy's action for one observation, greedy unless ``explore``."""
-        return self.get_policy().compute_single_action(observation, explore=explore)
+    def compute_single_action(
+        self, observation: Any, *, explore: bool = False, action_mask: Any = None, **_: Any
+    ) -> Any:
+        """The policy's action for one observation; see :meth:`TrainedPolicy.compute_single_action`."""
+        return self.get_policy().compute_single_action(observation, explore=explore, action_mask=action_mask)
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         """Reads what :meth:`save_checkpoint` wrote; called by :meth:`restore`."""

@@ -59,6 +59,7 @@ class ArrayConfig(AlgorithmConfig):
         self.log_sys_usage = False
         self.log_level = "ERROR"
         self._dont_auto_sync_env_runner_states = True  # weights travel with each call, counters are ours
+        self._action_masks = False
         self._of_rayground = True  # :class:`ArrayEnvRunner` refuses a config of RLlib's that was filled with ours
 
     def training(self, *, optimizer: str | Mapping[str, Any] | None = None, **kwargs: Any) -> ArrayConfig:
@@ -88,6 +89,17 @@ class ArrayConfig(AlgorithmConfig):
                 f"{error}: set it with the builder method that has it".removeprefix("AlgorithmConfig.")
             ) from None
         return self
+
+    @property
+    def action_masks(self) -> bool:
+        """Whether the environment says which actions are legal; see :mod:`rayground.action_masks`."""
+        return self._action_masks
+
+    def with_action_masks(self) -> ArrayConfig:
+        """A copy, not frozen, for an environment that says which actions are legal; an algorithm finds out itself."""
+        config = self.copy(copy_frozen=False)
+        config._action_masks = True
+        return config
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> ArrayConfig:
         """RLlib's ``update_from_dict()``, without its silence about names that do not exist.

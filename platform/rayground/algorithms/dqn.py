@@ -142,7 +142,7 @@ class DQNConfig(ArrayConfig, RLlibDQNConfig):
 
     def check_module(self, module: RLModule, observation_space: gym.Space, action_space: gym.Space) -> None:
         """Q-values of every action, an online and a target network; and one way to explore, not two."""
-        check_q_module(module, observation_space, action_space)
+        check_q_module(module, observation_space, action_space, action_masks=self.action_masks)
         usual = RLlibDQNConfig().epsilon
         if is_noisy(module) and as_schedule(self.epsilon, "epsilon") != as_schedule(usual, "epsilon"):
             raise InputError(
@@ -183,6 +183,7 @@ class DQN(ArrayAlgorithm):
             num_lanes=self.runners.num_envs,
             n_step=self.config.n_step,
             gamma=self.config.gamma,
+            action_masks=self.config.action_masks,
             seed=self.seed_for("replay"),
         )
 

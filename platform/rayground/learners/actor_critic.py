@@ -10,6 +10,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.apis import ValueFunctionAPI
 from torch import Tensor
 
+from custom_models.nets import ACTION_MASK
 from rayground.learners.advantages import ADVANTAGES, VALUE_TARGETS
 from rayground.learners.distributions import terms_of
 from rayground.learners.lean import Arrays, LeanTorchLearner, Tensors
@@ -57,7 +58,7 @@ class ActorCriticLearner(LeanTorchLearner):
         return {name: float(np.mean([result[name] for result in results])) for name in results[0]}
 
     def example_rows(self, size: int) -> Tensors:
-        """``size`` rows of zeros on the device: ``obs``, ``actions``, ``advantages`` and ``value_targets``."""
+        """``size`` rows of zeros on the device, in the columns of :func:`judged`; all actions are legal."""
         module = self.policy_module
         column, space = Column.of(module.observation_space, "observation"), module.action_space
         arrays = {
@@ -66,4 +67,6 @@ class ActorCriticLearner(LeanTorchLearner):
             ADVANTAGES: np.zeros(size, np.float32),
             VALUE_TARGETS: np.zeros(size, np.float32),
         }
+        if self.config.action_masks:
+            arrays[ACTION_MASK] = np.ones((size, int(space.n)), np.bool_)
         return self.to_tensors(**arrays)

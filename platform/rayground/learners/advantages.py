@@ -8,6 +8,7 @@ import numpy as np
 from ray.rllib.core.columns import Columns
 from ray.rllib.evaluation.postprocessing import Postprocessing
 
+from custom_models.nets import ACTION_MASK
 from rayground.rollouts.rollout import Rollout
 
 ADVANTAGES, VALUE_TARGETS = Postprocessing.ADVANTAGES, Postprocessing.VALUE_TARGETS
@@ -21,6 +22,8 @@ def judged(
 ) -> dict[str, np.ndarray]:
     """What an actor-critic loss reads of a rollout: ``obs``, ``actions``, ``advantages``, ``value_targets``.
 
+    And ``action_mask``, where the environments say which actions are legal.
+
     Args:
         rollout: T steps of N sub-environments.
         values: Gives values ``[M]`` of observations ``[M, ...]``; called once.
@@ -33,12 +36,13 @@ def judged(
     num_steps, num_envs = rollout.obs.shape[:2]
     values_TN = values(rollout.obs.reshape(-1, *rollout.obs.shape[2:])).reshape(num_steps, num_envs)
     advantages, targets = gae(rollout, values_TN, gamma, lambda_)
-    return {
+    columns = {
         Columns.OBS: rollout.obs[:-1],
         Columns.ACTIONS: rollout.actions,
         ADVANTAGES: advantages,
         VALUE_TARGETS: targets,
     }
+    return columns if rollout.action_masks is None else columns | {ACTION_MASK: rollout.action_masks[:-1]}
 
 
 def gae(rollout: Rollout, values: np.ndarray, gamma: float, lambda_: float) -> tuple[np.ndarray, np.ndarray]:

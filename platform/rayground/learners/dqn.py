@@ -13,7 +13,7 @@ from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
 from ray.rllib.core.columns import Columns
 from torch import Tensor
 
-from custom_models.q_module import NEXT_ACTION_MASK
+from custom_models.q_module import ACTION_MASK, NEXT_ACTION_MASK
 from rayground.learners.lean import STATS, LeanTorchLearner, Tensors
 from rayground.learners.losses import q_learning_target, td_loss
 from rayground.learners.sharding import merge_td_errors, shard_minibatches
@@ -92,6 +92,9 @@ class DQNLearner(LeanTorchLearner, DQNTorchLearner):
         return td_errors_KB.cpu().numpy(), {name: values.mean().item() for name, values in stats.items()}
 
     def _columns(self, batch: Batch) -> Tensors:
+        optional = {ACTION_MASK: batch.action_masks, NEXT_ACTION_MASK: batch.next_action_masks}
+        if self.config.replay.prioritized:
+            optional["weights"] = batch.weights
         columns = self.to_tensors(
             **{
                 Columns.OBS: batch.obs,
@@ -100,7 +103,7 @@ class DQNLearner(LeanTorchLearner, DQNTorchLearner):
                 Columns.REWARDS: batch.rewards,
                 DISCOUNTS: batch.discounts,
             }
-            | ({"weights": batch.weights} if self.config.replay.prioritized else {})
+            | {name: column for name, column in optional.items() if column is not None}
         )
         columns[Columns.ACTIONS] = columns[Columns.ACTIONS].long()
         return columns
@@ -111,7 +114,10 @@ class DQNLearner(LeanTorchLearner, DQNTorchLearner):
         column = Column.of(self.policy_module.observation_space, "observation")
         obs, numbers = np.zeros((*size, *column.shape), column.given), np.zeros(size, np.float32)
         whole = np.zeros(size, np.int64)
-        batch = Batch(obs, whole, numbers, obs, numbers, numbers, whole)
+        masks = None
+        if self.config.action_masks:
+            masks = np.ones((*size, int(self.policy_module.action_space.n)), np.bool_)
+        batch = Batch(obs, whole, numbers, obs, numbers, numbers, whole, masks, masks)
         return {name: values[0] for name, values in self._columns(batch).items()}
 
     def extra_state(self) -> dict[str, Any]:

@@ -13,7 +13,10 @@ import torch
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.core.rl_module.torch import TorchRLModule
+from torch import Tensor
 
+from custom_models.nets import ACTION_MASK
+from rayground.action_masks import LegalActions
 from rayground.rollouts.actions import FragmentActions, Output, action_dtype
 from rayground.rollouts.callbacks import EpisodeCallbacks
 from rayground.rollouts.failures import EnvironmentFailed
@@ -43,6 +46,7 @@ class FastSampling:
         )
         self._obs: Any = None  # [N, ...] once the environments were reset
         self._env_s = 0.0
+        self._legal: LegalActions = runner.legal_actions()
         self.infos: Any = {}
 
     @property
@@ -56,11 +60,13 @@ class FastSampling:
 
     def get_state(self) -> dict[str, Any]:
         """What there is of the running episodes beside the environments themselves."""
-        return {name: getattr(self, name) for name in _RUNNING} | {"callbacks": self._callbacks.running}
+        more = {"callbacks": self._callbacks.running, "action_masks": self._legal.masks}
+        return {name: getattr(self, name) for name in _RUNNING} | more
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes on with the episodes of :meth:`get_state`."""
         self._callbacks.running = state["callbacks"]
+        self._legal.resume(state["action_masks"])
         for name in _RUNNING:
             setattr(self, name, state[name])
 
@@ -69,6 +75,7 @@ class FastSampling:
 
         Raises:
             EnvironmentFailed: If an environment raised.
+            RunError: If an action mask is wrong.
         """
         before = perf_counter()
         try:
@@ -79,6 +86,7 @@ class FastSampling:
         self._obs = np.array(obs, dtype=np.float32 if obs.dtype == np.float64 else None)
         self._done = np.zeros(len(obs), bool)
         self._returns, self._lengths = np.zeros(len(obs)), np.zeros(len(obs), np.int64)
+        self._legal.reset(self.infos)
         self._callbacks.reset(self._obs, self.infos)
 
     def fragment(
@@ -95,15 +103,18 @@ class FastSampling:
 
         Raises:
             EnvironmentFailed: If an environment raised.
+            RunError: If an action mask is wrong.
         """
         rollout = self._empty_rollout(num_steps)
         extras = self._runner.keeps_extras or infos is not None
         answers = FragmentActions(self._runner.module, rollout.actions, explore=explore, extras=extras)
         rollout.extras = answers.extras
         forward = forward_of(self._runner.module, explore=explore)
-        runners, device = max(1, self._runner.config.num_env_runners), self._runner._device
+        runners = max(1, self._runner.config.num_env_runners)
         inference_s = 0.0
         rollout.obs[0] = self._obs
+        if rollout.action_masks is not None:
+            rollout.action_masks[0] = self._legal.masks
         obs = torch.from_numpy(rollout.obs)
         with torch.inference_mode(), _lent(self._runner.env):
             for t in range(num_steps):
@@ -111,11 +122,13 @@ class FastSampling:
                     infos.append(self.infos)
                 before = perf_counter()
                 step = {"t": env_steps} if explore else {}
-                actions_N = answers.take(t, forward({Columns.OBS: obs[t].to(device)}, **step))
+                actions_N = answers.take(t, forward(self._seen(obs[t]), **step))
                 inference_s += perf_counter() - before
                 valid_N = rollout.valid[t] = ~self._done
                 rewards_N, terminated_N, truncated_N = self._step(actions_N, valid_N, rollout.obs[t + 1])
                 rollout.rewards[t], rollout.terminated[t], rollout.truncated[t] = rewards_N, terminated_N, truncated_N
+                if rollout.action_masks is not None:
+                    rollout.action_masks[t + 1] = self._legal.masks
                 rollout.episodes.extend(self._finished(valid_N))
                 env_steps += int(np.count_nonzero(valid_N)) * runners
             before = perf_counter()
@@ -134,18 +147,27 @@ class FastSampling:
 
         Raises:
             EnvironmentFailed: If an environment raised.
+            RunError: If an action mask is wrong.
         """
-        module, device = self._runner.module, self._runner._device
+        module = self._runner.module
         forward = forward_of(module, explore=False)
         answers = FragmentActions(module, self._empty_rollout(1).actions, explore=False, extras=False)
         while True:
             with torch.inference_mode(), _lent(self._runner.env):
-                actions_N = answers.take(0, forward({Columns.OBS: torch.from_numpy(self._obs).to(device)}))
+                actions_N = answers.take(0, forward(self._seen(torch.from_numpy(self._obs))))
                 wanted_N = ~self._done & (left_N > 0)
                 self._obs = np.empty_like(self._obs)
                 self._step(actions_N, wanted_N, self._obs)
             left_N -= self._done & wanted_N
             yield self._finished(wanted_N)
+
+    def _seen(self, obs: Tensor) -> dict[str, Tensor]:
+        """What the module acts on."""
+        device = self._runner._device
+        seen = {Columns.OBS: obs.to(device)}
+        if (masks := self._legal.to_act_by(self._done)) is not None:
+            seen[ACTION_MASK] = torch.from_numpy(masks).to(device)
+        return seen
 
     def _step(
         self, actions_N: np.ndarray, valid_N: np.ndarray, obs_N: np.ndarray
@@ -159,6 +181,7 @@ class FastSampling:
         self._env_s += perf_counter() - before
         obs_N[...] = obs
         self._done = terminated_N | truncated_N
+        self._legal.step(self.infos, terminated_N, truncated_N)
         self._returns += rewards_N * valid_N
         self._lengths += valid_N
         if self._callbacks.wanted:
@@ -182,7 +205,7 @@ class FastSampling:
 
     def _empty_rollout(self, num_steps: int) -> Rollout:
         shape = (num_steps, len(self._obs))
-        action_space = self._runner.env.single_action_space
+        action_space, masks = self._runner.env.single_action_space, self._legal.masks
         return Rollout(
             obs=np.empty((num_steps + 1, *self._obs.shape), self._obs.dtype),
             actions=np.empty(shape + action_space.shape, action_dtype(action_space)),
@@ -190,6 +213,7 @@ class FastSampling:
             terminated=np.empty(shape, bool),
             truncated=np.empty(shape, bool),
             valid=np.empty(shape, bool),
+            action_masks=None if masks is None else np.empty((num_steps + 1, *masks.shape), bool),
             runner=self._runner.worker_index,
         )
 

@@ -64,7 +64,8 @@ class Rollout:
         terminated: ``[T, N]`` bool: the task ended, nothing follows.
         truncated: ``[T, N]`` bool: the episode was cut (time limit), its value goes on.
         valid: ``[T, N]`` bool: the row is a transition.
-        action_masks: ``[T + 1, N, A]`` bool: the actions that are legal at ``obs``; None if the environments do not say.
+        action_masks: ``[T + 1, N, A]`` bool: the actions that are legal at ``obs``: all of them where an episode
+            terminated, perhaps none where it was truncated; None if the environments do not say.
         extras: What the policy computed beside the actions, each ``[T, N, ...]``: for a distribution
             ``action_dist_inputs`` ``[T, N, D]`` and ``action_logp`` ``[T, N]``. Empty if the algorithm reads none.
         episodes: The episodes that ended within these T steps.
@@ -96,7 +97,8 @@ class Rollout:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         columns = (self.obs, self.actions, self.rewards, self.terminated, self.truncated, self.valid)
-        return sum(array.nbytes for array in (*columns, *self.extras.values()))
+        masks = [] if self.action_masks is None else [self.action_masks]
+        return sum(array.nbytes for array in (*columns, *masks, *self.extras.values()))
 
     def moments(self) -> Moments:
         """Moments of the observations that were acted on."""
@@ -120,8 +122,10 @@ def concatenate(rollouts: Sequence[Rollout]) -> Rollout:
     if len(rollouts) == 1:
         return first
     columns = ("actions", "rewards", "terminated", "truncated", "valid")
+    moments = ("obs",) if first.action_masks is None else ("obs", "action_masks")
+    parts = {name: [getattr(rollout, name) for rollout in rollouts] for name in moments}
     return Rollout(
-        obs=np.concatenate([rollout.obs[:-1] for rollout in rollouts] + [rollouts[-1].obs[-1:]]),
+        **{name: np.concatenate([part[:-1] for part in of] + [of[-1][-1:]]) for name, of in parts.items()},
         **{name: np.concatenate([getattr(rollout, name) for rollout in rollouts]) for name in columns},
         extras={name: np.concatenate([rollout.extras[name] for rollout in rollouts]) for name in first.extras},
         episodes=[record for rollout in rollouts for record in rollout.episodes],

@@ -20,6 +20,7 @@ from ray.rllib.utils.metrics import ENV_RESET_TIMER, ENV_STEP_TIMER
 from torch import Tensor
 
 from rayground import quiet
+from rayground.action_masks import LegalActions
 from rayground.errors import InputError
 from rayground.rollouts.callbacks import overrides
 from rayground.rollouts.clipping import clipped
@@ -190,6 +191,13 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         self._episode_sampling.set_state(running.pop("chunks"))
         self.sampling.set_state(running)
         return True
+
+    def legal_actions(self) -> LegalActions:
+        """What is to know of legal actions; RLlib's own algorithms do without."""
+        config = self.config
+        ours = getattr(config, "_of_rayground", False)
+        given = (config.action_masks and not config.in_evaluation) or None if ours else False
+        return LegalActions(self.env.single_action_space, self.num_envs, given)
 
     def start_episodes(self, seed: int) -> None:
         """Starts an episode in every sub-environment; a remote runner seeds torch's generator too.

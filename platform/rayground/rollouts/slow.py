@@ -14,6 +14,8 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.utils.metrics import ENV_TO_MODULE_CONNECTOR, MODULE_TO_ENV_CONNECTOR, WEIGHTS_SEQ_NO
 from ray.rllib.utils.spaces.space_utils import unbatch
 
+from custom_models.nets import ACTION_MASK
+from rayground.action_masks import LegalActions
 from rayground.errors import InputError
 from rayground.rollouts.actions import action_dtype
 from rayground.rollouts.callbacks import EPISODE_HOOKS, STEP_HOOKS, numbers_of, overrides
@@ -58,6 +60,7 @@ class _Row:
     """One vector step; ``obs`` is what the module saw, and all else what a rollout's row holds."""
 
     obs: np.ndarray
+    masks: np.ndarray | None
     actions: np.ndarray
     extras: dict[str, np.ndarray]
     rewards: np.ndarray
@@ -79,6 +82,7 @@ class SlowSampling:
         self._runner = runner
         self._is_running = False
         self._env_s = self._inference_s = 0.0
+        self._legal: LegalActions = runner.legal_actions()
         self.infos: Any = []
 
     @property
@@ -92,11 +96,13 @@ class SlowSampling:
 
     def get_state(self) -> dict[str, Any]:
         """What there is of the running episodes beside the environments themselves."""
-        return {name: getattr(self._runner, name) for name in _RUNNING} | {"infos": self.infos}
+        more = {"infos": self.infos, "action_masks": self._legal.masks}
+        return {name: getattr(self._runner, name) for name in _RUNNING} | more
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes on with the episodes of :meth:`get_state`."""
         self.infos, self._is_running = state["infos"], True
+        self._legal.resume(state["action_masks"])
         for name in _RUNNING:
             setattr(self._runner, name, state[name])
 
@@ -105,12 +111,14 @@ class SlowSampling:
 
         Raises:
             EnvironmentFailed: If an environment raised.
+            RunError: If an action mask is wrong.
         """
         before = perf_counter()
         self._runner._seed, self._runner._needs_initial_reset = seed, True  # RLlib seeds an initial reset only
         self._runner._reset_envs_and_episodes(explore)
         self._env_s = perf_counter() - before
         self.infos = [episode.get_infos(-1) for episode in self._runner._ongoing_episodes]
+        self._legal.reset(self.infos)
         self._is_running = True
 
     def fragment(
@@ -121,6 +129,7 @@ class SlowSampling:
         Raises:
             EnvironmentFailed: If an environment raised.
             InputError: If the connectors hand the module something else than one array of observations.
+            RunError: If an action mask is wrong.
         """
         runners = max(1, self._runner.config.num_env_runners)
         rows: list[_Row] = []
@@ -149,30 +158,34 @@ class SlowSampling:
     def _step(self, explore: bool, env_steps: int) -> _Row:
         """One vector step; the episodes that it ended are still there, as callbacks want them."""
         runner = self._runner
-        obs_N = self._seen()
+        obs_N, masks_N = self._seen(), self._legal.masks
+        valid_N = np.array([episode.is_reset for episode in runner._ongoing_episodes])
         before = perf_counter()
-        to_env = self._act(explore, env_steps)
+        to_env = self._act(explore, env_steps, self._legal.to_act_by(~valid_N))
         acted = perf_counter()
         actions_N = to_env.pop(Columns.ACTIONS)
         results = runner._try_env_step(to_env.pop(Columns.ACTIONS_FOR_ENV, actions_N))
         self._inference_s, self._env_s = self._inference_s + acted - before, self._env_s + perf_counter() - acted
         obs, rewards_N, terminated_N, truncated_N, self.infos = results
-        valid_N = np.array([episode.is_reset for episode in runner._ongoing_episodes])
+        self._legal.step(self.infos, terminated_N, truncated_N)
         self._add(unbatch(obs), unbatch(actions_N), rewards_N, terminated_N, truncated_N, to_env)
         self._connect(explore, unbatch(obs), unbatch(actions_N), rewards_N, terminated_N, truncated_N)
         for env_index, stepped in enumerate(valid_N):
             hook = "on_episode_step" if stepped else "on_episode_start"
             runner._make_on_episode_callback(hook, env_index, runner._ongoing_episodes)
         extras = {name: np.stack(values) for name, values in to_env.items()}
-        return _Row(obs_N, np.asarray(actions_N), extras, rewards_N, terminated_N, truncated_N, valid_N)
+        return _Row(obs_N, masks_N, np.asarray(actions_N), extras, rewards_N, terminated_N, truncated_N, valid_N)
 
-    def _act(self, explore: bool, env_steps: int) -> dict[str, Any]:
+    def _act(self, explore: bool, env_steps: int, masks_N: np.ndarray | None) -> dict[str, Any]:
         """What the module-to-env connectors make of the module's answer: lists with an item per sub-environment."""
         runner = self._runner
+        seen = dict(runner._cached_to_module)
+        if masks_N is not None:
+            seen[ACTION_MASK] = torch.from_numpy(masks_N).to(runner._device)
         if explore:
-            output = runner.module.forward_exploration(runner._cached_to_module, t=env_steps)
+            output = runner.module.forward_exploration(seen, t=env_steps)
         else:
-            output = runner.module.forward_inference(runner._cached_to_module)
+            output = runner.module.forward_inference(seen)
         return runner._module_to_env(
             rl_module=runner.module,
             batch=output,
@@ -264,6 +277,7 @@ class SlowSampling:
 
     def _stack(self, rows: list[_Row]) -> Rollout:
         dtype = action_dtype(self._runner.env.single_action_space)
+        masks = [given for given in (*(row.masks for row in rows), self._legal.masks) if given is not None]
         return Rollout(
             obs=np.stack([row.obs for row in rows] + [self._seen()]),
             actions=np.stack([row.actions for row in rows]).astype(dtype, copy=False),
@@ -271,6 +285,7 @@ class SlowSampling:
             terminated=np.stack([row.terminated for row in rows]),
             truncated=np.stack([row.truncated for row in rows]),
             valid=np.stack([row.valid for row in rows]),
+            action_masks=np.stack(masks) if masks else None,
             extras={name: np.stack([row.extras[name] for row in rows]) for name in rows[0].extras},
             runner=self._runner.worker_index,
         )
