@@ -181,10 +181,10 @@ def main() -> int:
     """Runs the benchmark."""
     args = tyro.cli(Args, description=__doc__)
     bench.require("stable_baselines3", "cv2")
-    torch.set_num_threads(args.threads)
     quiet.init_ray()
     tune.register_env(STOCK, stock_env)
     turns = {name: partial(speed, sample, args.env_steps) for name, sample in samplers().items()}
+    torch.set_num_threads(args.threads)  # ours sets its own when it is built
     title = "sampling with the net, env steps per second"
     better = {
         "sampling": bench.print_table(title, bench.take_turns(turns, args.rounds), bench.OURS, higher_is_better=True)
@@ -194,6 +194,7 @@ def main() -> int:
         ("DQN, one update of 32 per 4 env steps", dqn(args), 1 / 4),
         ("PPO, 4 epochs of 256", ppo(args), 4 / 256),
     ):
+        torch.set_num_threads(args.threads)
         racing.warm_up(contestants, STARTS + args.env_steps // 4)
         taken[name], updates = racing.race(contestants, args.rounds, args.env_steps, per_env_step)
         compile_s = contestants[racing.COMPILED].compile_s if racing.COMPILED in contestants else 0.0

@@ -240,10 +240,10 @@ def measure(name: str, task: str, transitions: int) -> dict[str, float]:
         add_s += time.perf_counter() - started
     size = buffer.size()
     grown = bench.resident_bytes() - before
-    indices = np.random.default_rng(1).integers(size, size=1000).tolist()
+    indices = np.random.default_rng(1).integers(size, size=200).tolist()
     turns = {
-        "read_ns": lambda: 1000 * bench.microseconds(lambda: [buffer.reward(i) for i in indices], 1, units=1000),
-        "batch_us": lambda: bench.microseconds(lambda: buffer.sample(1), 50),
+        "read_ns": lambda: 1000 * bench.microseconds(lambda: [buffer.reward(i) for i in indices], 1, units=200),
+        "batch_us": lambda: bench.microseconds(lambda: buffer.sample(1), 20),
     }
     medians = bench.medians(bench.take_turns(turns, 7))
     return {"transitions": size, "bytes": grown / size, "add_us": 1e6 * add_s / size, **medians}

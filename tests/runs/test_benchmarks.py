@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 
 SB3 = {"rllib", "sb3"}
@@ -52,6 +53,42 @@ def test_sampling(command, tmp_path):
     content, _ = result(command, tmp_path, "bench_sampling", "--rounds", "1", "--calls", "1")
     assert content["ratios"].keys() == SB3
     assert content["env_steps_per_s"].keys() == {"rayground", "rayground, with values", *SB3}
+
+
+def test_atari(command, tmp_path):
+    content, out = result(command, tmp_path, "bench_atari", "--rounds", "1", "--env-steps", "64")
+    parts = {"sampling": {"rllib"}, "DQN, one update of 32 per 4 env steps": SB3, "PPO, 4 epochs of 256": {"sb3"}}
+    assert content["ratios"].keys() == {f"{part}/{name}" for part, others in parts.items() for name in others}
+    for part, others in parts.items():
+        speeds = content["env_steps_per_s"][part]
+        assert speeds.keys() == {"rayground", *others}
+        assert all(content["ratios"][f"{part}/{name}"] == speeds["rayground"][0] / speeds[name][0] for name in others)
+    assert "gradient steps per env step: rayground 0.250, rllib 0.250, sb3 0.250" in out
+    assert "gradient steps per env step: rayground 0.016, sb3 0.016" in out
+
+
+def test_frames(command, tmp_path):
+    words = ["--transitions", "2000", "--games", "pong", "breakout"]
+    content, out = result(command, tmp_path, "bench_frames", *words)
+    assert content["games"].keys() == {"pong", "breakout"}
+    assert all(game["transitions"] >= 2000 for game in content["games"].values())
+    assert content["ratios"].keys() == {f"{what}/sb3 light" for what in ("bytes", "batch_us", "add_us")}
+    assert 28_000 < content["sb3"]["bytes"] < 40_000  # a stack is 28,224
+    assert "mean of 2 games: " in out
+
+
+def test_replay_memory(command, tmp_path):
+    folder = tmp_path / "table"
+    done = command("experiments.replay_memory", "--transitions", "2000", "--folder", str(folder))
+    assert done.code == 0, done.stderr
+    table = pd.read_csv(folder / "replay_memory.csv", index_col=["task", "store"])
+    assert set(table.columns) == {"transitions", "bytes", "add_us", "read_ns", "batch_us"}
+    stores = ("__dict__", "__slots__", "@dataclass(slots=True)", "NamedTuple", "rayground", "rllib", "sb3", "sb3 light")
+    assert table.index.tolist() == [(task, store) for task in ("cartpole", "pong") for store in stores]
+    assert (table[["transitions", "read_ns", "batch_us"]] > 0).all(axis=None)
+    assert table.loc[("pong", "NamedTuple"), "bytes"] > 20_000
+    assert (folder / "replay_memory.png").read_bytes().startswith(b"\x89PNG")
+    assert str(folder) in done.out
 
 
 @pytest.mark.parametrize(("task", "others"), [("cartpole", SB3), ("pendulum", {"sb3"}), ("a2c_cartpole", {"sb3"})])
