@@ -162,10 +162,12 @@ class LegalActions:
         if not isinstance(infos, Mapping):
             return [info.get(ACTION_MASK) for info in infos]
         num_envs, masks = len(self._no_N), infos.get(ACTION_MASK)
-        if np.ndim(masks) == 0 or len(masks) != num_envs:  # type: ignore[arg-type]
-            return [masks] * num_envs
+        if masks is None:
+            return [None] * num_envs
+        if np.ndim(masks) == 0 or len(masks) != num_envs:
+            raise RunError(f"{ACTION_MASK}: expected one for each of {num_envs} sub-environments, got {kind(masks)}")
         there_N = infos.get(f"_{ACTION_MASK}", ~self._no_N)
-        return [mask if there else None for mask, there in zip(masks, there_N, strict=True)]  # type: ignore[arg-type]
+        return [mask if there else None for mask, there in zip(masks, there_N, strict=True)]
 
     def _row(self, env_index: int, mask: Any, terminated: bool, truncated: bool) -> np.ndarray:
         if terminated:

@@ -152,11 +152,14 @@ def _check_single_env(env: Any, actions: tuple[type[gym.Space], ...], subject: S
     # Wrappers unpack what comes from inside, so that a wrong tuple is only seen for what it is on the inside.
     base = env.unwrapped
     _check_reset_arguments(base, subject)
-    _, info = subject.call("reset()", RESET_PARTS, base.reset, seed=0)
+    subject.call("reset()", RESET_PARTS, base.reset, seed=0)
+    legal = LegalActions(env.action_space, 1)
+    _take_masks(legal.reset, [subject.call("reset()", RESET_PARTS, env.reset, seed=0)[1]], subject)
+    _, info = base.reset(seed=0)
     base.action_space.seed(0)
     subject.call("step()", STEP_PARTS, base.step, legal_sample(base.action_space, _mask_in(info, base.action_space)))
     env.action_space.seed(0)
-    ended, legal = True, LegalActions(env.action_space, 1)
+    ended = True
     for _ in range(NUM_STEPS):
         if ended:
             obs, info = subject.call("reset()", RESET_PARTS, env.reset, seed=0)
