@@ -18,6 +18,7 @@ from rayground.errors import InputError
 from rayground.experiment import Experiment
 from rayground.interruption import Interruption
 from rayground.keeper import env_steps_of
+from rayground.named_files import name_files_absolutely
 from rayground.preflight import preflight
 from rayground.progress import Progress, SeedsProgress, shell_path
 from rayground.resources import fit_to_cores
@@ -140,7 +141,7 @@ def _begun(experiment: Experiment) -> Iterator[tuple[Experiment, Interruption]]:
 
 
 def ready(experiment: Experiment, seed: int | None) -> Experiment:
-    """The experiment with its seed settled and its config validated.
+    """The experiment with its seed settled, the files that it names found, and its config validated.
 
     Raises:
         InputError: If a setting is wrong.
@@ -155,6 +156,7 @@ def ready(experiment: Experiment, seed: int | None) -> Experiment:
         config.seed = seed
     elif config.seed is None:
         config.seed = secrets.randbits(31)
+    name_files_absolutely(config)
     config.validate()
     return replace(experiment, config=config)
 
