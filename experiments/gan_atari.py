@@ -1,7 +1,8 @@
-"""DCGAN on the frames of an Atari game that is played at random: a generator that draws Pong, in minutes on a CPU.
+"""DCGAN on the frames of an Atari game that is played at random, by default Pong.
 
-Another game: --set env_config.game=breakout --name gan_breakout. The run folder has images/generated.png and
-images/real.png; rayground export writes the generator.
+Expected after 20,000 env steps, 1,200 updates in 2 minutes of one CPU core: images with Pong's walls, scores and
+paddles, all much alike. images/generated.png and images/real.png in the run folder show them, and rayground export
+writes the generator. Another game: --set env_config.game=breakout --name gan_breakout.
 """
 
 from custom_models.gan_module import image_gan
