@@ -125,8 +125,8 @@ def _check_legal_distributions(module: Any, batch: dict[str, Any], num_actions: 
 
 
 def _one_legal(batch: dict[str, Any], num_actions: int) -> tuple[dict[str, Any], torch.Tensor]:
-    """A larger batch with masks that each allow one action, and these actions ``[B]``."""
-    obs = batch[Columns.OBS].repeat(MASKED_BATCH // BATCH, *[1] * (batch[Columns.OBS].ndim - 1))
+    """A larger batch with masks that each allow one action, others for the same observation, and these ``[B]``."""
+    obs = batch[Columns.OBS].repeat_interleave(MASKED_BATCH // BATCH, dim=0)
     only_B = torch.arange(len(obs), device=obs.device) % num_actions
     return {Columns.OBS: obs, ACTION_MASK: torch.eye(num_actions, device=obs.device)[only_B].bool()}, only_B
 

@@ -8,7 +8,9 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from tiny_learners import StockDQN, dqn_batch, dqn_learner, stock_loss
 
+from custom_models.q_module import dueling_mlp
 from rayground.errors import CheckpointError
+from rayground.replay import Batch, SlottedReplay
 from rayground.schedules import Step
 
 
@@ -126,3 +128,34 @@ def test_weights_that_do_not_fit_are_an_error() -> None:
         dqn_learner().load_module_arrays({**arrays, name: np.zeros((1, 1), np.float32)})
     with pytest.raises(CheckpointError, match="do not fit"):
         dqn_learner().load_module_arrays({k: v for k, v in arrays.items() if k != name})
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_masked_actions_are_neither_valued_nor_bootstrapped_from(compiled: bool) -> None:
+    """By hand: a dueling net without hidden layers, whose values of an observation (x, 0, 0) are x times what is set.
+
+    Rows: the best next action is illegal; the best legal one by the online net is another by the target net; nothing
+    is legal after a cut; everything is, after a terminal step.
+    """
+    made = dqn_learner(
+        spec=dueling_mlp(hidden=[]), td_error_loss_fn="mse", replay=SlottedReplay(), masked=True, compiled=compiled
+    )
+    (online, target), *_ = made.policy_module.get_target_network_pairs()
+    for net, advantages in ((online, [1.0, 4.0, 2.0, 9.0]), (target, [5.0, 1.0, 3.0, 7.0])):
+        net.head.streams.weight.data.zero_()
+        net.head.streams.bias.data.zero_()
+        net.head.streams.weight.data[:, 0] = torch.tensor([10.0, *advantages])
+    x = np.zeros((1, 4, 3), np.float32)
+    x[..., 0] = 1.0
+    on, off = True, False
+    masks = np.array([[[on, on, off, off], [on, on, on, off], [off, off, on, on], [on, off, off, off]]])
+    next_masks = np.array([[[on, off, on, off], [on, on, off, off], [off] * 4, [on] * 4]])
+    actions, rewards = np.array([[0, 1, 2, 0]]), np.array([[0.5, 0.0, 2.0, 1.0]], np.float32)
+    discounts, ones = np.array([[0.9, 0.5, 0.9, 0.0]], np.float32), np.ones((1, 4), np.float32)
+    batch = Batch(x, actions, rewards, x, discounts, ones, actions, masks, next_masks)
+    td_errors, _ = made.learn(batch, [0, 1])
+    # Q = V + A - mean of the legal A; the online net picks 2, 1 (of 1 and 4), none, 3; the target net values it.
+    values = [10 + 1 - 2.5, 10 + 4 - 7 / 3, 10 + 2 - 5.5, 10 + 1 - 1]
+    targets = [0.5 + 0.9 * (10 + 3 - 4), 0.5 * (10 + 1 - 3), 2.0, 1.0]
+    np.testing.assert_allclose(td_errors[0], np.array(values) - targets, rtol=0, atol=1e-5)
+    assert all(torch.isfinite(p).all() for p in made.policy_module.parameters())

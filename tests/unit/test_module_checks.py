@@ -314,3 +314,57 @@ def test_a_good_actor_critic_module_passes_and_is_left_as_it_was(action_space, i
 
 def test_a_good_module_of_ones_own_passes():
     check_actor_critic_module(own(Own), BOX, TWO)
+
+
+class Unmasked(QModule):
+    """Heeds no mask in one of its methods."""
+
+    deaf = ""
+
+    def _q_values(self, net, batch):
+        return super()._q_values(net, batch if self.deaf != "everywhere" else {"obs": batch["obs"]})
+
+    def _forward_exploration(self, batch, t=None, **kwargs):
+        return super()._forward_exploration(batch if self.deaf != "exploring" else {"obs": batch["obs"]}, t=t)
+
+    def _forward_train(self, batch, **kwargs):
+        heard = {name: batch[name] for name in ("obs", "new_obs")} if self.deaf == "training" else batch
+        return super()._forward_train(heard)
+
+
+@pytest.mark.parametrize(
+    ("deaf", "told"),
+    [
+        ("everywhere", r"forward_inference['actions']"),
+        ("exploring", r"forward_exploration['actions']"),
+        ("training", r"the best of forward_train['qf_next_preds']"),
+    ],
+)
+def test_a_q_module_that_does_something_illegal_is_refused(deaf, told):
+    module = build_q(type("Mine", (Unmasked,), {"deaf": deaf}))
+    check_q_module(module, BOX, TWO)
+    start = re.escape(
+        f"module Mine: {told}, with an action_mask, which the environment's infos hold: expected the only"
+    )
+    with pytest.raises(InputError, match=rf"^{start} legal action [01], got [01]$"):
+        check_q_module(module, BOX, TWO, action_masks=True)
+
+
+@pytest.mark.parametrize("inference_only", [False, True])
+def test_our_modules_keep_to_masks(inference_only):
+    check_q_module(build_q(inference_only=inference_only), BOX, TWO, action_masks=True)
+    spec = actor_critic_mlp(hidden=(8,))
+    module = RLModuleSpec(ActorCriticModule, BOX, TWO, inference_only, model_config=spec.model_config).build()
+    check_actor_critic_module(module, BOX, TWO, action_masks=True)
+
+
+@pytest.mark.parametrize("phase", ["inference", "exploration", "train"])
+def test_an_actor_critic_module_that_does_something_illegal_is_refused(phase):
+    def deaf(self, batch, **kwargs):
+        return getattr(ActorCriticModule, f"_forward_{phase}")(self, {"obs": batch["obs"]})
+
+    module_class = type("Mine", (ActorCriticModule,), {f"_forward_{phase}": deaf})
+    module = RLModuleSpec(module_class, BOX, TWO, model_config=actor_critic_mlp(hidden=(8,)).model_config).build()
+    check_actor_critic_module(module, BOX, TWO)
+    with pytest.raises(InputError, match=f"^module Mine: the likeliest action of forward_{phase}, with an action_mask"):
+        check_actor_critic_module(module, BOX, TWO, action_masks=True)

@@ -41,7 +41,11 @@ def dist_inputs(space: gym.Space, rows: int, seed: int) -> torch.Tensor:
 
 
 def dqn_learner(
-    learner_class: type = DQNLearner, spec: RLModuleSpec | None = None, compiled: bool = False, **settings: Any
+    learner_class: type = DQNLearner,
+    spec: RLModuleSpec | None = None,
+    compiled: bool = False,
+    masked: bool = False,
+    **settings: Any,
 ) -> Any:
     config = (
         DQNConfig()
@@ -50,7 +54,7 @@ def dqn_learner(
         .debugging(seed=0)
     )
     config.framework(torch_compile_learner=compiled)
-    return _built(config, learner_class, spec or dueling_mlp(hidden=[16]), DISCRETE)
+    return _built(config.with_action_masks() if masked else config, learner_class, spec or dueling_mlp([16]), DISCRETE)
 
 
 def ppo_learner(
@@ -58,12 +62,14 @@ def ppo_learner(
     space: gym.Space = DISCRETE,
     spec: RLModuleSpec | None = None,
     compiled: bool = False,
+    masked: bool = False,
     **settings: Any,
 ) -> Any:
     """With one epoch of one minibatch of 32 rows, if nothing else is given."""
     whole = {"grad_clip": None, "num_epochs": 1, "train_batch_size": 32, "minibatch_size": 32} | settings
     config = PPOConfig().environment("CartPole-v1").training(**whole).debugging(seed=0)
     config.framework(torch_compile_learner=compiled)
+    config = config.with_action_masks() if masked else config
     return _built(config, learner_class, spec or actor_critic_mlp(hidden=[16]), space)
 
 
