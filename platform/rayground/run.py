@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, EVALUATION_RESULTS
 from ray.tune.utils import flatten_dict
 
@@ -159,7 +160,7 @@ def _loop(
         if algorithm.env_steps > before:  # the interruption may have ended the environments before they took a step
             log.log(row, shown)
             reporter.update(row)
-        score = _score(row, bool(experiment.config.evaluation_interval))
+        score = _score(row, experiment.config)
         is_best = score is not None and experiment.checkpoints.keep_best > 0 and (best is None or score >= best)
         if reason or (is_best and SCORE in row) or is_due(experiment.checkpoints.every, algorithm.iteration):
             algorithm._time_total = clock.seconds
@@ -185,9 +186,11 @@ def _open(
         return keeper, RunLogger(folder, resume_at=algorithm.env_steps if resumed else None)
 
 
-def _score(row: Row, evaluates: bool) -> float | None:
+def _score(row: Row, config: AlgorithmConfig) -> float | None:
     """What a checkpoint is judged by: greedy evaluation or, without, the mean return over a full window."""
-    if evaluates:
+    if not config.learns_to_act:
+        return None
+    if config.evaluation_interval:
         return row.get(SCORE)
     return row["episode_return_mean"] if row["episodes_in_window"] >= row["episode_window"] else None
 

@@ -70,7 +70,9 @@ def test_a_command_leaves_curves_pictures_and_a_generator(
         assert np.asarray(Image.open(folder / "images" / f"{name}.png")).shape == (512, 512)
     with pytest.raises(SystemExit, match="0"):
         rayground_command(["export", str(folder), "--to", str(tmp_path / "gen")])
-    assert "rayground.generator_file.load(" in capsys.readouterr().out
+    said = capsys.readouterr().out  # of several checkpoints the last is the one: returns of random play rank none
+    assert said.startswith(f"{RunFiles(folder).checkpoints[-1]}\n")
+    assert "rayground.generator_file.load(" in said
     generator = load(tmp_path / "gen")
     assert generator.info["env"] == "envs:rayground/Catch-v0"
     algorithm = rayground.load(folder).algorithm

@@ -37,10 +37,12 @@ class ArrayConfig(AlgorithmConfig):
 
     Attributes:
         reads_extras: Whether the loss reads what the policy computed when it acted, such as log-probabilities.
+        learns_to_act: Whether returns say how good a checkpoint is; where not, the last one is taken for the best.
         policy_class: What ``get_policy()`` gives, and ``rayground export`` exports.
     """
 
     reads_extras: ClassVar[bool] = True
+    learns_to_act: ClassVar[bool] = True
     policy_class: ClassVar[type[TrainedPolicy]] = TrainedPolicy
     supported: ClassVar[frozenset[str]] = SUPPORTED
     action_spaces: ClassVar[tuple[type[gym.Space], ...]] = ACTIONS

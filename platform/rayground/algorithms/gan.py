@@ -47,6 +47,7 @@ class GANConfig(ArrayConfig):
     """
 
     reads_extras = False
+    learns_to_act = False
     policy_class = TrainedGenerator
     action_spaces = (gym.spaces.Discrete,)
     supported = SUPPORTED - _UNUSED | {"num_images", "num_steps_sampled_before_learning_starts", "replay_ratio"}
