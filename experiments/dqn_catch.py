@@ -1,4 +1,4 @@
-"""Dueling double DQN on Catch, the smallest pixel game, with Atari's net and frame replay: all balls in 5,000 env steps."""
+"""Dueling double DQN on Catch, the smallest pixel game, with Atari's net and frame replay: all balls in 5,000 steps."""
 
 from custom_models.q_module import dueling_cnn
 from rayground import DQNConfig, Experiment, SlottedReplay, Stop
