@@ -88,7 +88,7 @@ def check_replay(config: ArrayConfig, observation_space: gym.Space, action_space
     replay = getattr(config, "replay", None)
     if replay is None:
         return 0
-    size = replay.num_bytes(observation_space, action_space)
+    size = replay.num_bytes(observation_space, action_space, action_masks=config.action_masks)
     check_memory(size, f"a replay buffer of {replay.capacity:,} transitions")
     return size
 

@@ -66,7 +66,7 @@ class StrictVector(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._over = np.zeros(num_envs, np.bool_)
-        self._masks = np.zeros((num_envs, NUM_ACTIONS), np.bool_)
+        self._masks = np.zeros((num_envs, NUM_ACTIONS), self.envs[0].dtype)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[np.ndarray, dict]:
         seeds = [None if seed is None else seed + i for i in range(self.num_envs)]

@@ -207,15 +207,17 @@ def test_masks_mean_nothing_where_actions_are_not_discrete_and_to_rllibs_own_alg
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_a_policy_with_probabilities_keeps_to_the_masks(slow: bool) -> None:
-    """Log-probabilities are those among the legal actions."""
-    made = PPOConfig().environment(make_strict).env_runners(num_envs_per_env_runner=3)
+    """Log-probabilities are those among the legal actions; where none is legal, after a cut, they are numbers too."""
+    how = {"cut": True, "told": {5: NONE}}
+    made = PPOConfig().environment(make_strict, env_config=how).env_runners(num_envs_per_env_runner=3)
     made.rl_module(rl_module_spec=actor_critic_mlp(hidden=[8])).debugging(seed=0)
     if slow:
         made.env_runners(env_to_module_connector=lambda env, spaces, device: Identity())
     made.validate()
     runner = ArrayEnvRunner(config=made, worker_index=0)
     rollout = sample(runner, 30)
-    assert_masks_are_right(rollout)
+    assert_masks_are_right(rollout, at_a_cut=NONE)
+    assert np.isfinite(rollout.extras["action_logp"]).all()
     valid = rollout.valid
     logits = runner.module.net.policy(torch.tensor(rollout.obs[:-1][valid])).detach().numpy()
     odds = np.exp(logits.astype(np.float64)) * rollout.action_masks[:-1][valid]

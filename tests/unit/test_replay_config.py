@@ -71,3 +71,15 @@ def test_the_config_value_builds_what_it_says():
     assert set(buffer.sample(60).rewards) == {1.0 + 0.5 * 2.0, 2.0 + 0.5 * 3.0, 3.0}
     buffer.update_priorities(buffer.sample(2).indices, np.array([1.0, 1.0]))
     assert buffer.metrics()["priority_max"] == 1.5
+
+
+def test_masks_are_among_the_bytes():
+    """One for each action."""
+    replay = SlottedReplay(500)
+    buffer = replay.build(*CARTPOLE, num_lanes=4, n_step=1, gamma=0.99, action_masks=True, seed=0)
+    for rollout in rollouts(2, 150, 4):
+        rollout.action_masks = np.ones((151, 4, 2), np.bool_)
+        buffer.add(rollout)
+    assert buffer.nbytes == replay.num_bytes(*CARTPOLE, num_lanes=4, action_masks=True)
+    difference = buffer.nbytes - replay.num_bytes(*CARTPOLE, num_lanes=4)
+    assert 2 * 500 <= difference <= 2 * 520

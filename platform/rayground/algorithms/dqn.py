@@ -169,7 +169,7 @@ class DQN(ArrayAlgorithm):
     def setup(self, config: DQNConfig) -> None:
         """Builds runners and learner (RLlib), the replay buffer, and the clock of the updates."""
         super().setup(config)
-        self._replay_bytes = check_replay(config, self.observation_space, self.action_space)
+        self._replay_bytes = check_replay(self.config, self.observation_space, self.action_space)
         self.replay = self._empty_replay()
         self.updates = UpdateClock(config.replay_ratio, config.num_steps_sampled_before_learning_starts)
         self._beta = as_schedule(config.replay.beta, "replay.beta")

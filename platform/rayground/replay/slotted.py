@@ -85,19 +85,22 @@ class SlottedReplay:
             seed=seed,
         )
 
-    def num_bytes(self, observation_space: gym.Space, action_space: gym.Space, num_lanes: int = 1) -> int:
-        """Bytes that a full buffer takes, without action masks; of frames, which shrink as they do, a careful estimate.
+    def num_bytes(
+        self, observation_space: gym.Space, action_space: gym.Space, num_lanes: int = 1, *, action_masks: bool = False
+    ) -> int:
+        """Bytes that a full buffer takes; of frames, which shrink as they do, a careful estimate.
 
-        Another number of lanes makes a difference of a slot a lane.
+        Another number of lanes makes a difference of a slot a lane. Arguments as for :class:`SlottedReplayBuffer`.
 
         Raises:
             InputError: If a space is of a kind that the buffer does not hold.
         """
         rows = num_rows(num_lanes, self.capacity)
         obs = observations.num_bytes(Column.of(observation_space, "observation"), num_lanes, rows)
+        masks = observations.num_bytes(Column.of_masks(action_space), num_lanes, rows) if action_masks else 0
         # float32 reward and uint8 flags beside what the spaces need.
         others = rows * (Column.of(action_space, "action").nbytes + 5)
-        return obs + others + self.prioritized * SumTree.num_bytes(rows)
+        return obs + masks + others + self.prioritized * SumTree.num_bytes(rows)
 
 
 _FOR_PRIORITIES = ("alpha", "beta", "priority_epsilon")
