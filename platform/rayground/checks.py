@@ -152,14 +152,11 @@ def _check_single_env(env: Any, actions: tuple[type[gym.Space], ...], subject: S
     # Wrappers unpack what comes from inside, so that a wrong tuple is only seen for what it is on the inside.
     base = env.unwrapped
     _check_reset_arguments(base, subject)
-    subject.call("reset()", RESET_PARTS, base.reset, seed=0)
-    legal = LegalActions(env.action_space, 1)
-    _take_masks(legal.reset, [subject.call("reset()", RESET_PARTS, env.reset, seed=0)[1]], subject)
-    _, info = base.reset(seed=0)
+    _, info = subject.call("reset()", RESET_PARTS, base.reset, seed=0)
     base.action_space.seed(0)
-    subject.call("step()", STEP_PARTS, base.step, legal_sample(base.action_space, _mask_in(info, base.action_space)))
+    subject.call("step()", STEP_PARTS, base.step, _innermost_sample(env, info, subject))
     env.action_space.seed(0)
-    ended = True
+    ended, legal = True, LegalActions(env.action_space, 1)
     for _ in range(NUM_STEPS):
         if ended:
             obs, info = subject.call("reset()", RESET_PARTS, env.reset, seed=0)
@@ -200,11 +197,16 @@ def _check_info(info: Any, key: str, subject: Subject) -> None:
         subject.fail(key, "a dict", kind(info))
 
 
-def _mask_in(info: Any, action_space: gym.Space) -> np.ndarray | None:
-    """The mask in an info, if there is one that can be used."""
-    if not gives_masks([info], action_space) or mask_fault(info[ACTION_MASK], action_space):
-        return None
-    return info[ACTION_MASK]
+def _innermost_sample(env: gym.Env, info: Any, subject: Subject) -> Any:
+    """An action for the innermost environment, which has been reset: a legal one, if it says what is legal."""
+    space = env.unwrapped.action_space
+    if not gives_masks([info], space):
+        return space.sample()
+    if not mask_fault(info[ACTION_MASK], space):
+        return legal_sample(space, info[ACTION_MASK])
+    # What it says is wrong; and unless the wrappers mend that, it is what must be said.
+    _take_masks(LegalActions(env.action_space, 1).reset, [env.reset(seed=0)[1]], subject)
+    return space.sample()
 
 
 def _take_masks(take: Callable[..., None], infos: Any, subject: Subject, *ends: np.ndarray) -> None:

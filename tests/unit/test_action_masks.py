@@ -263,3 +263,24 @@ def test_samples_are_legal() -> None:
     assert set(drawn[:, 0]) == {1}
     assert set(drawn[:, 1]) == {0, 2}
     assert {int(legal_sample(gym.spaces.Discrete(3), masks[1])) for _ in range(50)} == {0, 2}
+
+
+class Without(gym.Wrapper):
+    """Takes the masks out of the infos."""
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict]:
+        return super().reset(**kwargs)[0], {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
+        return *super().step(action)[:4], {}  # type: ignore[return-value]
+
+
+def test_a_wrapper_may_take_the_masks_out() -> None:
+    assert not checks.check_env(lambda: Without(gym.make("Taxi-v3")), "Taxi")
+
+    class Wrong(Strict):
+        def step(self, action: int) -> Any:
+            self.count += 1
+            return self._observed()[0], 0.0, False, False, {}
+
+    assert not checks.check_env(lambda: Without(Wrong(told={0: np.ones(3)})), "mine")
