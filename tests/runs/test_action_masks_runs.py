@@ -118,6 +118,12 @@ def test_updates_learn_from_the_masks(build: Build) -> None:
     assert any((batch.discounts == 0).any() for batch in batches)
 
 
+def test_unchecked_environments_have_masks_too(build: Build) -> None:
+    algorithm = build(config=dqn(epsilon=1.0).environment(Limited, disable_env_checking=True))
+    train(algorithm)
+    assert algorithm.replay.has_action_masks
+
+
 @pytest.mark.parametrize("slow", [False, True])
 def test_it_goes_on_bit_for_bit(build: Build, tmp_path: Path, slow: bool) -> None:
     def change(config: Any) -> None:

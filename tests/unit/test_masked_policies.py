@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from random_rollouts import random_rollout
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from strict import NUM_ACTIONS, Strict
 from tiny_learners import call, ppo_batch, ppo_learner
@@ -16,6 +17,7 @@ from custom_models.actor_critic_module import actor_critic_mlp
 from custom_models.q_module import dueling_mlp, plain_mlp, q_module
 from rayground import DQNConfig, PPOConfig, policy_file
 from rayground.errors import InputError
+from rayground.learners.a2c import batch_of
 from rayground.policies import TrainedPolicy
 
 OBS, ACTIONS = Strict().observation_space, gym.spaces.Discrete(NUM_ACTIONS)
@@ -151,3 +153,15 @@ def test_an_actor_critic_learns_nothing_about_illegal_actions(compiled: bool) ->
     moved = (head.detach() != before).tolist()
     assert moved == [True, True, False, True]
     assert all(np.isfinite(value) for value in learned.values())
+
+
+def test_an_actor_critic_is_told_what_was_legal_where_it_acted() -> None:
+    """Rows that hold no transition are copies of another, its mask too."""
+    rollouts = [random_rollout(20, 3, seed)[0] for seed in (1, 2)]
+    for seed, rollout in enumerate(rollouts):
+        rollout.action_masks = np.random.default_rng(seed).random((21, 3, 4)) < 0.5
+    batch = batch_of(rollouts, lambda obs: np.zeros(len(obs), np.float32), 0.9, 0.95)
+    rows = [(r.obs[t, i], r.action_masks[t, i], r.valid[t, i]) for r in rollouts for t in range(20) for i in range(3)]
+    known = {obs.tobytes(): mask.tolist() for obs, mask, valid in rows if valid}
+    assert 0 < len(known) < 120
+    assert [mask.tolist() for mask in batch["action_mask"]] == [known[obs.tobytes()] for obs in batch["obs"]]
