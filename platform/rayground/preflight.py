@@ -108,9 +108,9 @@ def check_growth(replay: SlottedReplayBuffer, expected_bytes: int) -> None:
     missing, free = full - replay.nbytes, free_memory()
     if missing > free:
         raise RunError(
-            f"replay: its frames compress badly: {replay.capacity:,} transitions will take {human_bytes(full)}, expected "
-            f"{human_bytes(expected_bytes)}; {human_bytes(missing)} more are needed, got {human_bytes(free)} free: start "
-            "again with a smaller replay.capacity"
+            f"replay: its frames compress badly: {replay.capacity:,} transitions will take {human_bytes(full)}, "
+            f"expected {human_bytes(expected_bytes)}; {human_bytes(missing)} more are needed, got {human_bytes(free)} "
+            "free: start again with a smaller replay.capacity"
         )
 
 
