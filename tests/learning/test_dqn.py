@@ -2,19 +2,11 @@
 
 import numpy as np
 import pytest
-import ray
 import torch
 
 from custom_models.q_module import dueling_mlp
 from rayground import DQNConfig, SlottedReplay
 from rayground.algorithms.dqn import DQN
-
-
-@pytest.fixture(scope="module", autouse=True)
-def started_ray():
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
-    yield
-    ray.shutdown()
 
 
 def trained(env: str, env_steps: int) -> DQN:

@@ -106,10 +106,20 @@ def command(tmp_path: Path) -> Iterator[Command]:
     made.close()
 
 
-@pytest.fixture(scope="module")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests with Ray come last: it is started once, and those without it find none."""
+    items.sort(key=lambda item: "one_ray" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
 def one_ray() -> Iterator[None]:
-    """Ray, for the tests with remote runners; a run without them does not need it."""
-    ray.init(num_cpus=2, include_dashboard=False)
+    """Ray, for the tests with remote processes, which can import the modules of this folder.
+
+    A run without them does not need it.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HERE))
+        ray.init(num_cpus=2, include_dashboard=False)
     yield
     ray.shutdown()
 

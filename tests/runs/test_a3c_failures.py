@@ -29,14 +29,6 @@ FORMS = ("gradient", "data")
 RUNNERS = 3
 
 
-@pytest.fixture(scope="module", autouse=True)
-def importable() -> Iterator[None]:
-    """Ray's processes find the modules of this folder, and with them the environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        yield
-
-
 class Counted(RLlibCallback):
     """Counts episodes on the runners."""
 

@@ -25,14 +25,6 @@ CONFIGS = {"cartpole": tiny_a3c.config, "pendulum": tiny_a3c.pendulum_config}
 Row = dict[str, Any]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def importable() -> Iterator[None]:
-    """Ray's processes find the modules of this folder, and with them the environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        yield
-
-
 def untimed(rows: list[Row]) -> list[Row]:
     return [{key: value for key, value in row.items() if key != "learner/updates_per_s"} for row in rows]
 

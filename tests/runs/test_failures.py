@@ -106,14 +106,6 @@ class Steps:
     seen: ClassVar[list[Any]] = []
 
 
-@pytest.fixture(scope="module", autouse=True)
-def importable() -> Iterator[None]:
-    """Ray's processes find this module, and with it the environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        yield
-
-
 @pytest.fixture(autouse=True)
 def notes(tmp_path: Path) -> Path:
     folder = tmp_path / "notes"

@@ -11,7 +11,6 @@ import gymnasium as gym
 import numpy as np
 import pandas as pd
 import pytest
-import ray
 import torch
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -25,15 +24,6 @@ from rayground.errors import InputError
 from rayground.policy_file import load as load_policy
 
 EXPLAINED = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def started_ray():
-    # Runners import this module by its name.
-    env = {"env_vars": {"PYTHONPATH": str(Path(__file__).parent)}}
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error", runtime_env=env)
-    yield
-    ray.shutdown()
 
 
 class Countdown(gym.Env):
@@ -88,12 +78,28 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
-@pytest.mark.parametrize("runners", [0, 2])
-def test_a_callbacks_value_counts_each_episode_once_and_has_one_name(tmp_path: Path, runners: int) -> None:
-    run = experiment(tmp_path, runners=runners).train(seed=1, storage=tmp_path)
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> rayground.Run:
+    """A run of 500 env steps with prioritized replay, which no test changes."""
+    storage = tmp_path_factory.mktemp("run")
+    made = experiment(storage, env_steps=500)
+    made.config.training(replay=SlottedReplay(capacity=1_000, prioritized=True))
+    return made.train(seed=1, storage=storage)
+
+
+def test_a_callbacks_value_counts_each_episode_once_and_has_one_name(run: rayground.Run) -> None:
+    assert_serial_numbers(run, runners=1)
+
+
+@pytest.mark.usefixtures("one_ray")
+def test_it_does_so_with_two_runners(tmp_path: Path) -> None:
+    assert_serial_numbers(experiment(tmp_path, runners=2).train(seed=1, storage=tmp_path), runners=2)
+
+
+def assert_serial_numbers(run: rayground.Run, runners: int) -> None:
     last = run.frame.iloc[-1]
-    per_runner = int(last["episodes"]) // max(1, runners)
-    assert last["episodes"] == last["episodes_in_window"] == per_runner * max(1, runners) > 10
+    per_runner = int(last["episodes"]) // runners
+    assert last["episodes"] == last["episodes_in_window"] == per_runner * runners > 10
     mean = np.mean(range(1, per_runner + 1))
     assert last["custom/serial"] == pytest.approx(mean)
     assert last["episode_return_mean"] == last["episode_len_mean"] == 10.0
@@ -126,17 +132,13 @@ def test_a_stop_on_the_return_waits_for_a_full_window(tmp_path: Path) -> None:
     assert run.frame["episodes_in_window"].tolist()[-2:] == [20, 25]
 
 
-def test_evaluations_have_a_curve_of_their_own(tmp_path: Path) -> None:
-    run = experiment(tmp_path, env_steps=500).train(seed=1, storage=tmp_path)
+def test_evaluations_have_a_curve_of_their_own(run: rayground.Run) -> None:
     assert run.frame["evaluation/episode_return_mean"].notna().tolist() == [False, True, False, True, True]
     assert set(run.frame["evaluation/num_episodes"].dropna()) == {3.0}
     assert run.frame["evaluation/custom/serial"].notna().iloc[-1]
 
 
-def test_every_logged_metric_is_explained(tmp_path: Path) -> None:
-    made = experiment(tmp_path)
-    made.config.training(replay=SlottedReplay(capacity=1_000, prioritized=True))
-    run = made.train(seed=1, storage=tmp_path)
+def test_every_logged_metric_is_explained(run: rayground.Run) -> None:
     for name in run.frame.columns:
         if not name.startswith(("rllib/", "custom/", "evaluation/custom/", "evaluation/steps_seen")):
             short = name.replace("episode_return_max", "_max").replace("episode_return_min", "_min")
@@ -170,8 +172,7 @@ def test_the_actor_critics_log_what_their_sections_explain(
     assert {name for name in columns if "time/" in name and name[:6] != "rllib/"} <= explained_in("Where the time goes")
 
 
-def test_a_notebook_reads_runs_and_uses_policies(tmp_path: Path) -> None:
-    run = experiment(tmp_path).train(seed=3, storage=tmp_path)
+def test_a_notebook_reads_runs_and_uses_policies(run: rayground.Run, tmp_path: Path) -> None:
     again = rayground.load(run.folder)
     assert again.frame.equals(run.frame)
     observation = np.array([0.5], np.float32)
@@ -185,8 +186,9 @@ def test_a_notebook_reads_runs_and_uses_policies(tmp_path: Path) -> None:
     assert load_policy(exported).compute_single_action(observation) == action
 
 
-def test_an_exported_policy_gives_the_same_outputs_where_ray_cannot_be_imported(tmp_path: Path) -> None:
-    run = experiment(tmp_path).train(seed=3, storage=tmp_path)
+def test_an_exported_policy_gives_the_same_outputs_where_ray_cannot_be_imported(
+    run: rayground.Run, tmp_path: Path
+) -> None:
     run.policy.export(tmp_path / "policy")
     observations = np.random.default_rng(0).uniform(0, 1, (100, 1)).astype(np.float32)
     np.save(tmp_path / "obs.npy", observations)
@@ -206,10 +208,9 @@ assert (policy.compute_actions(obs) == [policy.compute_single_action(o) for o in
     np.testing.assert_allclose(np.load(tmp_path / "q.npy"), expected.detach().numpy(), atol=1e-6)
 
 
-def test_what_a_callback_logs_in_an_evaluation_is_in_that_evaluation(tmp_path: Path) -> None:
-    run = experiment(tmp_path, env_steps=400).train(seed=1, storage=tmp_path)
+def test_what_a_callback_logs_in_an_evaluation_is_in_that_evaluation(run: rayground.Run) -> None:
     seen = run.frame["evaluation/steps_seen"].dropna().tolist()
-    assert seen == [30.0, 30.0], "three episodes of ten steps each time, none beyond them"
+    assert seen == [30.0, 30.0, 30.0], "three episodes of ten steps each time, none beyond them"
 
 
 def test_a_threshold_says_in_the_log_what_it_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,10 @@
 """Our algorithms where only RLlib's slow path will do: Dict observations, connectors, a callback per step."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import pytest
-import ray
 import tiny_ppo
 from conftest import Build
 from ray.rllib.callbacks.callbacks import RLlibCallback
@@ -15,15 +12,6 @@ from ray.rllib.connectors.connector_v2 import ConnectorV2
 from snapshots import untimed
 
 from rayground import DQNConfig, Experiment, Stop
-
-
-@pytest.fixture
-def importable_ray() -> Iterator[None]:
-    """Ray whose processes can import this module."""
-    env = {"env_vars": {"PYTHONPATH": str(Path(__file__).parent)}}
-    ray.init(num_cpus=2, include_dashboard=False, runtime_env=env)
-    yield
-    ray.shutdown()
 
 
 class Named(gym.ObservationWrapper):
@@ -107,7 +95,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(build: Build, tmp_path: Path) ->
     assert train(resumed, 2) == whole[2:]
 
 
-def test_with_a_remote_runner(importable_ray: None, build: Build) -> None:
+def test_with_a_remote_runner(one_ray: None, build: Build) -> None:
     def remote(config: DQNConfig) -> None:
         slow(config)
         config.env_runners(num_env_runners=1)
