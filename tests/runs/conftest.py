@@ -10,12 +10,13 @@ Other test modules of this folder may import ``tiny_dqn`` (the smallest experime
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,11 @@ from typing import Any
 import pytest
 import ray
 import tiny_dqn
+from refusals import Refused, only_error
+from several import run_module
 from snapshots import only_run
 
-from rayground import Experiment, quiet
+from rayground import Experiment, bench, quiet
 from rayground.algorithms.config import ArrayConfig
 from rayground.cli import experiment_command
 
@@ -67,6 +70,14 @@ class Command:
         process = self.start(*words, cwd=cwd, env=env)
         stdout, stderr = process.communicate(timeout=timeout_s)
         return Done(process.returncode, stdout, stderr)
+
+    def together(self, *lines: Sequence[object], timeout_s: float) -> list[Done]:
+        """Runs several commands to their ends, one after the other, in one process; see ``several.py``."""
+        file = self.home / "several.json"
+        file.write_text(json.dumps([list(map(str, words)) for words in lines]))
+        done = self("several", file, timeout_s=timeout_s)
+        assert done.code == 0, done.stderr
+        return [Done(*one) for one in json.loads(file.read_text())]
 
     def start(
         self, *words: object, cwd: Path | None = None, env: dict[str, str] | None = None
@@ -147,6 +158,53 @@ def run_here(capsys: pytest.CaptureFixture[str]) -> RunHere:
         return Done(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def modules_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What benchmarks and comparisons run in processes of their own they run in this one, as if it took 99 s."""
+
+    def run_here(*words: str) -> tuple[float, str]:
+        code, out, errors = run_module(words)
+        assert code == 0, errors
+        return 99.0, out
+
+    monkeypatch.setattr(bench, "run_module", run_here)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Path:
+    return tmp_path / "storage"
+
+
+@pytest.fixture
+def called(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """Calls a command line in this process, as the module ``tiny_dqn`` would."""
+    monkeypatch.setitem(sys.modules, "__main__", tiny_dqn)
+
+    def call(command: Callable[..., Any], *words: object) -> Done:
+        try:
+            code = command([str(word) for word in words])
+        except SystemExit as left:
+            code = left.code
+        captured = capsys.readouterr()
+        return Done(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def refused(called: Callable[..., Done], storage: Path) -> Refused:
+    """Runs an experiment that must be refused; returns what follows ``error: ``."""
+
+    def refuse(*words: object, experiment: Experiment = tiny_dqn.experiment) -> str:
+        at = () if "--resume" in words or "--storage-path" in words else ("--storage-path", storage)
+        done = called(lambda argv: experiment_command(experiment, argv), *words, *at)
+        assert not storage.exists() or not any(storage.iterdir())
+        assert not ray.is_initialized()
+        return only_error(done)
+
+    return refuse
 
 
 @pytest.fixture(scope="session")
