@@ -1,6 +1,7 @@
 import gc
 import json
 import math
+import os
 
 import pytest
 
@@ -73,3 +74,7 @@ def test_what_is_not_installed_is_named():
     bench.require("json", "torch")
     with pytest.raises(InputError, match=r"^no_such_library: not installed; pip install -e '\.\[bench\]'$"):
         bench.require("json", "no_such_library")
+
+
+def test_a_new_process_is_another():
+    assert bench.in_new_process(os.getpid) != os.getpid()
