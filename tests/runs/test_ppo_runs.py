@@ -57,12 +57,11 @@ def test_with_two_runners_what_goes_on_from_a_checkpoint_has_the_rows_of_what_we
     made = build(config=tiny_ppo.config, change=two)
     train(made, 2)
     made.save(tmp_path / "ck")
-    rows, weights = train(made, 2), made.learner.module_arrays()
-    made.stop()
-    fresh = build(config=tiny_ppo.config, change=two)
-    fresh.restore(tmp_path / "ck")
-    assert train(fresh, 2) == rows
-    assert all(np.array_equal(value, weights[name]) for name, value in fresh.learner.module_arrays().items())
+    rows = train(made, 2)
+    weights = {name: array.copy() for name, array in made.learner.module_arrays().items()}
+    made.restore(tmp_path / "ck")
+    assert train(made, 2) == rows
+    assert all(np.array_equal(value, weights[name]) for name, value in made.learner.module_arrays().items())
 
 
 def test_settings_come_from_the_command_line_and_every_metric_is_explained(run_here: RunHere, tmp_path: Path) -> None:

@@ -32,10 +32,8 @@ def test_killed_it_goes_on_from_the_last_whole_checkpoint(command: Command, run_
         run = only_run(tmp_path / where)
         assert len(RunFiles(run).rows) == (3 if where == "training" else 4)
         assert len(list((run / "checkpoints").glob(".*.tmp-*"))) == (where == "checkpoint")
-        if where == "training":  # in a process of its own, from anywhere
-            done = command("tiny_killed", "--resume", "latest", "--storage-path", run.parent, cwd=tmp_path)
-        else:
-            done = run_here("--resume", run, experiment=tiny_killed.experiment)
+        latest = ("latest", "--storage-path", run.parent)
+        done = run_here("--resume", *(latest if where == "training" else [run]), experiment=tiny_killed.experiment)
         assert done.code == 0, done.stderr
         (resume,) = RunFiles(run).experiment["resumes"]
         assert resume["env_steps"] // 100 == 2

@@ -1,33 +1,27 @@
-"""Resumes and rollbacks with remote runners."""
+"""A resume with remote runners."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
-from conftest import Build, RunHere
-from snapshots import checked_rows, everything, facts, last_state, only_run, train
+from conftest import RunHere
+from snapshots import checked_rows, facts, last_state, only_run
+
+from rayground.results.runs import RunFiles
 
 
 @pytest.mark.usefixtures("one_ray")
-def test_with_two_remote_runners(run_here: RunHere, tmp_path: Path) -> None:
+def test_new_runners_go_on_from_a_checkpoint_as_those_before_did(run_here: RunHere, tmp_path: Path) -> None:
     runners = ("--num-env-runners", 2, "--seed", 5, "--set", "num_cpus_per_env_runner=0.5")
-    for steps, name in ((400, "whole"), (200, "stopped")):
-        done = run_here(*runners, "--stop-timesteps", steps, "--storage-path", tmp_path / name)
-        assert done.code == 0, done.stderr
-    stopped, whole = only_run(tmp_path / "stopped"), only_run(tmp_path / "whole")
-    assert run_here("--resume", stopped, "--stop-timesteps", 400).code == 0
-    assert facts(checked_rows(stopped)) == facts(checked_rows(whole))
-    assert last_state(stopped) == last_state(whole)
-
-
-@pytest.mark.usefixtures("one_ray")
-def test_remote_runners_are_rolled_back_too(build: Build, tmp_path: Path) -> None:
-    algorithm = build(change=lambda config: config.env_runners(num_env_runners=2, num_cpus_per_env_runner=0.5))
-    train(algorithm, 2)
-    algorithm.save(tmp_path / "ck")
-    rows = train(algorithm, 2)
-    weights = everything(algorithm)["weights"]
-    algorithm.restore(tmp_path / "ck")
-    assert train(algorithm, 2) == rows
-    assert everything(algorithm)["weights"] == weights
+    done = run_here(*runners, "--stop-timesteps", 400, "--storage-path", tmp_path / "runs")
+    assert done.code == 0, done.stderr
+    whole = only_run(tmp_path / "runs")
+    resumed = Path(shutil.copytree(whole, tmp_path / "resumed"))
+    (second,) = resumed.glob("checkpoints/step_0000002*")
+    done = run_here("--resume", second, "--stop-timesteps", 400)
+    assert done.code == 0, done.stderr
+    assert RunFiles(resumed).experiment["resumes"][0]["env_steps"] // 100 == 2
+    assert facts(checked_rows(resumed)) == facts(checked_rows(whole))
+    assert last_state(resumed) == last_state(whole)

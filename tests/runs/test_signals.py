@@ -254,9 +254,8 @@ def processes_of(home: Path) -> list[str]:
     [
         (signal.SIGINT, ("--set", "gym_env_vectorize_mode=async", "--num-envs-per-env-runner", 2)),
         (signal.SIGTERM, ("--set", "gym_env_vectorize_mode=async", "--num-envs-per-env-runner", 2)),
-        (signal.SIGTERM, ()),
     ],
-    ids=["environments of their own", "which end with it", "none"],
+    ids=["environments of their own", "which end with it"],
 )
 def test_a_command_without_ray(slow: Command, number: int, words: tuple[object, ...]) -> None:
     """The environments that are processes get the signal too."""
