@@ -15,6 +15,7 @@ from rayground.algorithms import a3c
 from rayground.algorithms.a3c import A3C, MAX_DROPPED_IN_A_ROW
 from rayground.algorithms.deliveries import Deliveries
 from rayground.algorithms.headline import EpisodeWindow
+from rayground.algorithms.observers import RecentObservations
 from rayground.algorithms.timing import RunnerTimes, WallClock
 from rayground.errors import RunError
 from rayground.learners.a2c import A2CSettings, batch_of
@@ -130,7 +131,7 @@ class Started(A3C):
         self._has_norms, self._has_runner_hooks, self._observed, self._reset_next = False, False, Moments(), True
         self._versions, self._to_reset, self._arrived, self._learned = {}, set(), [], []
         self._value_sums, self._deliveries = ValueSums(), Deliveries()
-        self.interruption = lambda: False
+        self.interruption, self.recent = lambda: False, RecentObservations(0)
 
     def log_iteration(self) -> None:
         """RLlib's own metrics are not looked at."""
