@@ -1,5 +1,9 @@
-"""Every command and every piece of code in the README, as it stands there, with small budgets."""
+"""Every command and every piece of code in the README, as it stands there, with small budgets.
 
+Of what stands together most is run in one process, as it takes seconds to start one.
+"""
+
+import itertools
 import re
 import shlex
 import subprocess
@@ -7,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Command
+from conftest import Command, Done
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -71,54 +75,59 @@ def test_all_experiments_are_in_the_table() -> None:
     }
 
 
+def done_with(home: Command, lines: list[list[str]]) -> list[Done]:
+    """What came of commands: of modules together, of ``rayground`` each in a process of its own."""
+    parts = [(own, list(part)) for own, part in itertools.groupby(lines, lambda words: words[0] == "rayground")]
+    return [
+        done
+        for own, part in parts
+        for done in ([home(*words) for words in part] if own else home.together(*part, timeout_s=600))
+    ]
+
+
 @pytest.mark.timeout(900)
-def test_the_commands_in_their_order(home: Command) -> None:
+def test_the_commands_in_their_order(home: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other in one home: some resume or export what an earlier one left."""
-    lines = ["python -m experiments.dqn_cartpole", *commands()]
-    assert len(lines) >= 10
-    for number, line in enumerate(lines, start=1):
-        iterations = number if "--resume" in line else 1
-        done = home(*shortened(line, iterations), timeout_s=300)
-        assert done.code == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert len(commands()) >= 10
+    first = home("experiments.dqn_cartpole", "--stop-iters", "1", "--evaluation-duration", "2")
+    assert first.code == 0, first.stderr
+    lines = [shortened(line, number if "--resume" in line else 1) for number, line in enumerate(commands(), start=2)]
+    for words, done in zip(lines, done_with(home, lines), strict=True):
+        assert done.code == 0, f"{words}\n{done.stdout}\n{done.stderr}"
     runs = list(home.results.glob("dqn_cartpole_*"))
     assert len(runs) == 5, "one for each command that trains and resumes nothing"
     assert any(list(run.glob("events.out.tfevents.*")) for run in runs)
-    policy = next(block for block in blocks("python") if "policy_file" in block)
-    done = subprocess.run([sys.executable, "-c", policy], cwd=home.home, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.timeout(300)
-def test_the_code(home: Command, tmp_path: Path) -> None:
-    python = [block for block in blocks("python") if "policy_file" not in block]
-    assert len(python) == 5
-    for block in python:
-        if "experiment.main()" in block:
-            (tmp_path / "my_acrobot.py").write_text(block)
-            done = home("my_acrobot", "--stop-iters", "1", "--evaluation-duration", "2", cwd=tmp_path)
-            assert done.code == 0, done.stderr
-            assert "my_acrobot stopped" in done.stdout
-        else:
-            code = block.replace("env_steps=5_000", "env_steps=1_500")
-            code += LEARNS_WITH_IT if "class SmallWeights" in block else ""
-            words = [sys.executable, "-c", code]
-            env = {"PATH": "/usr/bin:/bin", "HOME": str(home.home), "PYTHONPATH": str(ROOT)}
-            done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=env)
-            assert done.returncode == 0, f"{block}\n{done.stderr}"
+    monkeypatch.chdir(home.home)
+    exec(next(block for block in blocks("python") if "policy_file" in block), {})
 
 
 VALID = """
 for config in (config, old_a2c, old_a3c):
     config.validate()
 """
+EACH = """
+import sys
+for number, code in enumerate(sys.argv[1:]):
+    exec(compile(code, f"<{number}>", "exec"), {"__name__": "__main__"})
+"""
 
 
 @pytest.mark.timeout(300)
-def test_the_code_of_the_docs(home: Command, tmp_path: Path) -> None:
-    code = "\n".join([*(block for file in DOCS for block in blocks("python", file.read_text())), VALID])
+def test_the_code_also_of_the_docs(home: Command, tmp_path: Path) -> None:
+    python = [block for block in blocks("python") if "policy_file" not in block]
+    assert len(python) == 5
+    (experiment,) = (block for block in python if "experiment.main()" in block)
+    (tmp_path / "my_acrobot.py").write_text(experiment)
+    done = home("my_acrobot", "--stop-iters", "1", "--evaluation-duration", "2", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    assert "my_acrobot stopped" in done.stdout
+
+    codes = [block.replace("env_steps=5_000", "env_steps=1_500") for block in python if block != experiment]
+    codes = [code + (LEARNS_WITH_IT if "class SmallWeights" in code else "") for code in codes]
+    codes.append("\n".join([*(block for file in DOCS for block in blocks("python", file.read_text())), VALID]))
+    words = [sys.executable, "-c", EACH, *codes]
     env = {"PATH": "/usr/bin:/bin", "HOME": str(home.home), "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-c", code]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=env)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=240, env=env)
     assert done.returncode == 0, done.stderr
 
 
