@@ -71,7 +71,7 @@ def test_all_experiments_are_in_the_table() -> None:
     table = README.split("\n## Experiments\n")[1].split("\n## ")[0]
     there = {path.stem for path in (ROOT / "experiments").glob("*.py")}
     assert set(re.findall(r"^\| `python -m experiments\.(\w+)", table, flags=re.MULTILINE)) == {
-        name for name in there if not name.startswith(("bench_", "compare_", "_"))
+        name for name in there if not name.startswith(("bench_", "compare_", "replay_", "_"))
     }
 
 
